@@ -1,27 +1,72 @@
 //! `cargo xtask dist`: what a release consists of, from this tree and the registries alone.
 //!
-//! Each archive has the command (static, stripped), manual pages, completions, licenses and the list
-//! of the crates in it (CycloneDX); beside the archives are packages (.deb, .rpm) and `SHA256SUMS`. C code
-//! is compiled by `zig cc`, from PyPI's `ziglang`; Rust's own linker and musl make the rest. The same
-//! tree gives the same bytes: paths are removed from the binary, and every date is that of the last
-//! commit.
+//! Each archive has the command (stripped, for Linux static), manual pages, completions, licenses and the
+//! list of the crates in it (CycloneDX); beside the archives are packages (.deb, .rpm) and `SHA256SUMS`. C
+//! code is compiled by `zig cc`, from PyPI's `ziglang`; Rust's own linker makes the rest, with Rust's musl
+//! or zig's list of the names in macOS's libSystem. The same tree gives the same bytes: paths are removed
+//! from the binary, and every date is that of the last commit.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod apple_sdk;
+mod bill;
+mod macho;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::root;
 
-/// The targets: processor, and Debian's name of it.
-const TARGETS: [(&str, &str); 2] = [("x86_64", "amd64"), ("aarch64", "arm64")];
+/// What a release is made for.
+#[derive(Debug)]
+struct Target {
+    /// Rust's name.
+    name: &'static str,
+    system: System,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum System {
+    /// Linux, with Debian's name of the processor.
+    Linux(&'static str),
+    /// macOS, with its number of the processor.
+    MacOs(u32),
+}
+
+const TARGETS: [Target; 4] = [
+    Target {
+        name: "x86_64-unknown-linux-musl",
+        system: System::Linux("amd64"),
+    },
+    Target {
+        name: "aarch64-unknown-linux-musl",
+        system: System::Linux("arm64"),
+    },
+    Target {
+        name: "x86_64-apple-darwin",
+        system: System::MacOs(0x0100_0007),
+    },
+    Target {
+        name: "aarch64-apple-darwin",
+        system: System::MacOs(0x0100_000c),
+    },
+];
+
+/// Both commands for macOS in one file.
+const UNIVERSAL: &str = "universal-apple-darwin";
+
+/// The oldest macOS that the commands run on: the first for ARM64.
+const OLDEST_MACOS: (u32, u32) = (11, 0);
 
 /// The most that a command may have, in bytes.
 const LARGEST: u64 = 18_000_000;
+/// The same without features, for containers.
+const LARGEST_SMALL: u64 = 8_000_000;
+const SMALL: [&str; 1] = ["--no-default-features"];
 
 const MAINTAINER: &str = "The Bandsaw developers <bandsaw@users.noreply.github.com>";
 const HOMEPAGE: &str = "https://github.com/bandsaw/bandsaw";
@@ -32,47 +77,88 @@ const DESCRIPTION: &str = "\
  volumes in them.
 ";
 
+/// The unit of systemd.
+const SERVICE: &str = "bandsaw-serve@.service";
+
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
 /// Build the archives and packages of a release.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DistArgs {
-    /// Only for these processors: x86_64, aarch64.
+    /// Only for these targets, by Rust's names; with both of macOS also a universal one.
     #[arg(long, value_delimiter = ',')]
-    processors: Vec<String>,
+    targets: Vec<String>,
+    /// Only check that everything, tests included, compiles without a warning.
+    #[arg(long)]
+    check: bool,
 }
 
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
-    let known: Vec<_> = TARGETS.iter().map(|target| target.0).collect();
-    let wanted = |name: &&String| !known.contains(&name.as_str());
-    if let Some(unknown) = args.processors.iter().find(wanted) {
+    let known: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+    let is_unknown = |name: &&String| !known.contains(&name.as_str());
+    if let Some(unknown) = args.targets.iter().find(is_unknown) {
         bail!(
-            "unknown processor {unknown}: expected one of {}",
+            "unknown target {unknown}: expected one of {}",
             known.join(", ")
         );
     }
-    let out = root().join("target/dist");
+    let out = root().join(match args.check {
+        true => "target/dist-check-files",
+        false => "target/dist",
+    });
     let _ = fs::remove_dir_all(&out);
     fs::create_dir_all(&out)?;
     let release = Release::new(out)?;
-    for (processor, debian) in TARGETS {
-        if args.processors.is_empty() || args.processors.iter().any(|name| name == processor) {
-            let target = &*format!("{processor}-unknown-linux-musl");
-            let command = Built::new(release.build(target)?, processor);
-            command.check()?;
-            let files = release.collect(target, &command)?;
-            let tree = release.tree(target, &files)?;
-            for made in [
-                release.archive(target, &files)?,
-                release.debian_package(debian, &tree)?,
-                release.rpm_package(processor, &tree)?,
-            ] {
-                let len = made.metadata()?.len();
-                println!("{}  {len} bytes", made.display());
-            }
+    let mut for_macos = Vec::new();
+    for target in &TARGETS {
+        if !args.targets.is_empty() && !args.targets.iter().any(|name| name == target.name) {
+            continue;
         }
+        if args.check {
+            release.check_sources(target.name)?;
+            continue;
+        }
+        let command = release.build(target.name, &[])?;
+        check(target, &command, LARGEST)?;
+        let files = release.collect(target.name, (target.name, &[]), &command)?;
+        let mut made = vec![release.archive(target.name, &files)?];
+        match target.system {
+            System::Linux(debian) => {
+                let tree = release.tree(target.name, &files)?;
+                made.push(release.debian_package(debian, &tree)?);
+                made.push(release.rpm_package(processor(target.name), &tree)?);
+                let small = release.build(target.name, &SMALL)?;
+                check(target, &small, LARGEST_SMALL)?;
+                let name = format!("{}-small", target.name);
+                let files = release.collect(&name, (target.name, &SMALL), &small)?;
+                made.push(release.archive(&name, &files)?);
+            }
+            System::MacOs(_) => for_macos.push(command),
+        }
+        show(&made)?;
+    }
+    if for_macos.len() > 1 {
+        let command = release.universal(&for_macos)?;
+        // More crates are linked for x86-64.
+        let files = release.collect(UNIVERSAL, ("x86_64-apple-darwin", &[]), &command)?;
+        show(&[release.archive(UNIVERSAL, &files)?])?;
+    }
+    if args.check {
+        return Ok(());
     }
     release.sums()
+}
+
+fn show(made: &[PathBuf]) -> Result<()> {
+    for path in made {
+        println!("{}  {} bytes", path.display(), path.metadata()?.len());
+    }
+    Ok(())
+}
+
+/// Returns the processor of a target.
+fn processor(target: &str) -> &str {
+    target.split_once('-').map_or(target, |(first, _)| first)
 }
 
 /// A release that is being made.
@@ -96,54 +182,130 @@ impl Release {
         })
     }
 
-    /// Builds the command for a target.
-    fn build(&self, target: &str) -> Result<PathBuf> {
+    /// Builds the command for a target. `features` are options of cargo.
+    fn build(&self, target: &str, features: &[&str]) -> Result<PathBuf> {
+        let target_dir = root().join("target/dist-build");
+        let mut build = self.cargo(target, "build", &[])?;
+        build
+            .args(["--profile", "dist", "--package", "bandsaw-cli"])
+            .args(features)
+            .env("CARGO_TARGET_DIR", &target_dir);
+        done(&mut build)?;
+        let built = target_dir.join(target).join("dist/bandsaw");
+        // The next build with other features would replace it.
+        let kept = self.out.join("tools").join(match features {
+            [] => format!("bandsaw-{target}"),
+            _ => format!("bandsaw-small-{target}"),
+        });
+        fs::copy(built, &kept)?;
+        Ok(kept)
+    }
+
+    /// Returns a command that runs here: the one that was built, or else a new one.
+    fn printer(&self, native: &str) -> Result<PathBuf> {
+        let kept = self.out.join(format!("tools/bandsaw-{native}"));
+        match kept.exists() {
+            true => Ok(kept),
+            false => self.build(native, &[]),
+        }
+    }
+
+    /// Checks that every crate with its tests compiles for a target without a warning.
+    fn check_sources(&self, target: &str) -> Result<()> {
+        let mut check = self.cargo(target, "check", &["-Dwarnings".to_owned()])?;
+        check
+            .args(["--quiet", "--workspace", "--all-targets"])
+            .env("CARGO_TARGET_DIR", root().join("target/dist-check"));
+        done(&mut check)
+    }
+
+    /// Returns cargo with what it needs to compile and link for a target.
+    fn cargo(&self, target: &str, word: &str, more_flags: &[String]) -> Result<Command> {
         add_target(target)?;
         let tools = self.out.join("tools");
         let compiler = zig(&tools, "cc", target)?;
         let archiver = zig(&tools, "ar", target)?;
-        let target_dir = root().join("target/dist-build");
         let home = std::env::var("HOME").unwrap_or_default();
         let cargo_home = std::env::var("CARGO_HOME").unwrap_or_else(|_| format!("{home}/.cargo"));
         let sysroot = said(Command::new("rustc").args(["--print", "sysroot"]))?;
-        let flags = [
-            "-Ctarget-feature=+crt-static".to_owned(),
-            "-Clink-self-contained=yes".to_owned(),
+        let mut flags = vec![
             format!("--remap-path-prefix={}=.", root().display()),
             format!("--remap-path-prefix={cargo_home}=cargo"),
             format!("--remap-path-prefix={sysroot}=rust"),
         ];
+        flags.extend_from_slice(more_flags);
         let underscored = target.replace('-', "_");
         let upper = underscored.to_uppercase();
-        let mut build = Command::new("cargo");
-        build
-            .args([
-                "build",
-                "--profile",
-                "dist",
-                "--locked",
-                "--package",
-                "bandsaw-cli",
-            ])
-            .args(["--target", target])
+        let mut cargo = Command::new("cargo");
+        if target.contains("apple") {
+            let sdk = self.apple_sdk()?;
+            flags.push("-Clinker-flavor=ld64.lld".to_owned());
+            flags.push("-Clink-arg=-adhoc_codesign".to_owned());
+            let (major, minor) = OLDEST_MACOS;
+            cargo
+                .env("SDKROOT", sdk)
+                .env("MACOSX_DEPLOYMENT_TARGET", format!("{major}.{minor}"));
+        } else {
+            flags.push("-Ctarget-feature=+crt-static".to_owned());
+            flags.push("-Clink-self-contained=yes".to_owned());
+        }
+        cargo
+            .args([word, "--locked", "--target", target])
             .current_dir(root())
-            .env("CARGO_TARGET_DIR", &target_dir)
             .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
             .env(format!("CARGO_TARGET_{upper}_LINKER"), "rust-lld")
             .env(format!("CC_{underscored}"), compiler)
             .env(format!("AR_{underscored}"), archiver)
             .env("SOURCE_DATE_EPOCH", &self.date);
-        done(&mut build)?;
-        Ok(target_dir.join(target).join("dist/bandsaw"))
+        Ok(cargo)
     }
 
-    /// Puts what belongs into an archive into a folder.
-    fn collect(&self, target: &str, command: &Built) -> Result<PathBuf> {
-        let folder = self.out.join(self.name(target));
+    /// Returns the folder of what is linked for macOS.
+    fn apple_sdk(&self) -> Result<PathBuf> {
+        let sdk = self.out.join("tools/MacOSX.sdk");
+        let find = "import os, ziglang; print(os.path.dirname(ziglang.__file__))";
+        let zig = said(Command::new(python()).args(["-c", find]))?;
+        let metadata = cargo_metadata("aarch64-apple-darwin")?;
+        apple_sdk::make(&sdk, Path::new(&zig), |name| {
+            let packages = metadata["packages"].as_array().into_iter().flatten();
+            let manifest = packages
+                .filter(|package| package["name"] == name)
+                .find_map(|package| package["manifest_path"].as_str());
+            let folder = manifest.and_then(|path| Path::new(path).parent());
+            Ok(folder
+                .with_context(|| format!("no crate {name}"))?
+                .to_owned())
+        })?;
+        Ok(sdk)
+    }
+
+    /// Makes one command of those for both processors of macOS.
+    fn universal(&self, commands: &[PathBuf]) -> Result<PathBuf> {
+        let parts: Vec<Vec<u8>> = commands.iter().map(fs::read).collect::<Result<_, _>>()?;
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        let path = self.out.join("tools/bandsaw-universal");
+        fs::write(&path, macho::universal(&parts)?)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        ensure!(
+            macho::parts(&fs::read(&path)?)? == parts,
+            "the universal command has other parts"
+        );
+        Ok(path)
+    }
+
+    /// Puts what belongs into the archive `name` into a folder. The crates that are linked are those of
+    /// `target` and `features`.
+    fn collect(
+        &self,
+        name: &str,
+        (target, features): (&str, &[&str]),
+        command: &Path,
+    ) -> Result<PathBuf> {
+        let folder = self.out.join(self.name(name));
         for name in ["man", "completions"] {
             fs::create_dir_all(folder.join(name))?;
         }
-        fs::copy(&command.path, folder.join("bandsaw"))?;
+        fs::copy(command, folder.join("bandsaw"))?;
         for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
             fs::copy(root().join(name), folder.join(name))?;
         }
@@ -151,11 +313,14 @@ impl Release {
             let page = page?;
             fs::copy(page.path(), folder.join("man").join(page.file_name()))?;
         }
+        // The same for every system and feature: a command that runs here prints them.
+        let native = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+        let printer = self.printer(&native)?;
         for shell in SHELLS {
-            let script = command.run(&["completions", shell])? + "\n";
+            let script = Runner::of(&native).run(&printer, &["completions", shell])? + "\n";
             fs::write(folder.join(format!("completions/bandsaw.{shell}")), script)?;
         }
-        let bom = bill_of_materials(target, &self.version)?;
+        let bom = bill::make(target, features, &self.version)?;
         fs::write(folder.join("bandsaw.cdx.json"), bom)?;
         Ok(folder)
     }
@@ -204,6 +369,17 @@ impl Release {
             )?;
         }
         copy(&files.join("bandsaw"), &tree.join("usr/bin/bandsaw"))?;
+        copy(
+            &root().join(format!("packaging/systemd/{SERVICE}")),
+            &tree.join(format!("usr/lib/systemd/system/{SERVICE}")),
+        )?;
+        // What mount(8), /etc/fstab and systemd call for volumes of the type `bandsaw`.
+        fs::create_dir_all(tree.join("usr/sbin"))?;
+        std::os::unix::fs::symlink("../bin/bandsaw", tree.join("usr/sbin/mount.bandsaw"))?;
+        let helper = share.join("man/man8/mount.bandsaw.8");
+        fs::create_dir_all(share.join("man/man8"))?;
+        fs::write(&helper, ".so man1/bandsaw-mount.1\n")?;
+        done(Command::new("gzip").arg("-9n").arg(&helper))?;
         for page in fs::read_dir(files.join("man"))? {
             let page = page?;
             let place = share.join("man/man1").join(page.file_name());
@@ -274,7 +450,8 @@ impl Release {
             "Name: bandsaw\nVersion: {version}\nRelease: 1\nSummary: {SUMMARY}\n\
              License: MIT OR Apache-2.0\nURL: {HOMEPAGE}\nRecommends: fuse3\n\n\
              %description\n{}\n%install\ncp -a {tree}/. %{{buildroot}}\n\n\
-             %files\n/usr/bin/bandsaw\n/usr/share/man/man1/*\n/usr/share/doc/bandsaw\n\
+             %files\n/usr/bin/bandsaw\n/usr/sbin/mount.bandsaw\n/usr/lib/systemd/system/{SERVICE}\n\
+             /usr/share/man/man1/*\n/usr/share/man/man8/*\n/usr/share/doc/bandsaw\n\
              /usr/share/bash-completion/completions/bandsaw\n\
              /usr/share/fish/vendor_completions.d/bandsaw.fish\n\
              /usr/share/zsh/vendor-completions/_bandsaw\n",
@@ -405,21 +582,27 @@ fn add_target(target: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes a script that runs `zig PROGRAM` for a target, and returns its path. The target that
-/// compilers of other families are told is left out: zig has names of its own.
+/// Returns the Python that has zig.
+fn python() -> String {
+    std::env::var("PYTHON").unwrap_or_else(|_| "python3".into())
+}
+
+/// Writes a script that runs `zig PROGRAM` for a target, and returns its path. What compilers of other
+/// families are told of the target is left out: zig has names of its own.
 fn zig(tools: &Path, program: &str, target: &str) -> Result<PathBuf> {
-    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    let python = python();
     said(Command::new(&python).args(["-m", "ziglang", "version"]))
         .context("C code is compiled by zig: pip install ziglang, and set PYTHON to its python3")?;
-    let name = target.replace("-unknown", "");
     let of_target = match program {
-        "cc" if name.starts_with("aarch64") => format!(" -target {name} -mno-outline-atomics"),
-        "cc" => format!(" -target {name}"),
+        "cc" => format!(" -target {}", zig_target(target)),
         _ => String::new(),
     };
     let script = format!(
-        "#!/bin/sh\nfor word; do\n    shift\n    case $word in --target=*) ;; *) set -- \"$@\" \"$word\" ;; esac\n\
-         done\nexec {python} -m ziglang {program}{of_target} \"$@\"\n"
+        "#!/bin/sh\nfor word; do\n    shift\n    case $word in\n\
+         \x20       --target=* | -mmacosx-version-min=*) ;;\n\
+         \x20       -arch | -isysroot) left_out=yes ;;\n\
+         \x20       *) [ -n \"$left_out\" ] || set -- \"$@\" \"$word\"; left_out= ;;\n\
+         \x20   esac\ndone\nexec {python} -m ziglang {program}{of_target} \"$@\"\n"
     );
     fs::create_dir_all(tools)?;
     let path = tools.join(format!("{program}-{target}"));
@@ -428,170 +611,115 @@ fn zig(tools: &Path, program: &str, target: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A command that was built, and the emulator that it needs on this machine.
-struct Built {
-    path: PathBuf,
-    emulator: Option<String>,
+/// Returns zig's name of a target, with options.
+fn zig_target(target: &str) -> String {
+    let (major, minor) = OLDEST_MACOS;
+    match target {
+        "aarch64-unknown-linux-musl" => "aarch64-linux-musl -mno-outline-atomics".to_owned(),
+        _ => match target.strip_suffix("-apple-darwin") {
+            Some(processor) => format!("{processor}-macos.{major}.{minor}"),
+            None => target.replace("-unknown", ""),
+        },
+    }
 }
 
-impl Built {
-    fn new(path: PathBuf, processor: &str) -> Self {
+/// The emulator, if any, that runs the commands of a target on this machine.
+struct Runner(Option<String>);
+
+impl Runner {
+    fn of(target: &str) -> Self {
+        let processor = processor(target);
         let is_native = processor == std::env::consts::ARCH;
-        Self {
-            path,
-            emulator: (!is_native).then(|| format!("qemu-{processor}")),
-        }
+        Self((!is_native).then(|| format!("qemu-{processor}")))
     }
 
-    /// Runs it, and returns what it prints.
-    fn run(&self, words: &[&str]) -> Result<String> {
-        let Some(emulator) = &self.emulator else {
-            return said(Command::new(&self.path).args(words));
+    /// Runs a command, and returns what it prints.
+    fn run(&self, command: &Path, words: &[&str]) -> Result<String> {
+        let Some(emulator) = &self.0 else {
+            return said(Command::new(command).args(words));
         };
-        said(Command::new(emulator).arg(&self.path).args(words))
+        said(Command::new(emulator).arg(command).args(words))
             .with_context(|| format!("{emulator} runs it here: apt-get install qemu-user"))
     }
+}
 
-    /// Checks that it is small, static and free of this machine's paths, and uses it.
-    fn check(&self) -> Result<()> {
-        let shown = self.path.display();
-        let bytes = fs::read(&self.path)?;
-        let len = bytes.len() as u64;
-        ensure!(len <= LARGEST, "{shown}: {len} bytes, more than {LARGEST}");
-        let home = std::env::var("HOME").unwrap_or_default();
-        for path in [root().display().to_string(), home] {
-            let path = format!("{path}/");
-            let found = bytes
-                .windows(path.len())
-                .any(|window| window == path.as_bytes());
-            ensure!(!found || path == "/", "{shown} contains {path}");
+/// Checks a command, and uses it if it runs here.
+fn check(target: &Target, command: &Path, largest: u64) -> Result<()> {
+    check_size_and_paths(command, largest)?;
+    match target.system {
+        System::Linux(_) => check_linux(command, &Runner::of(target.name))
+            .with_context(|| command.display().to_string()),
+        System::MacOs(cpu) => {
+            check_macos(&fs::read(command)?, cpu).with_context(|| command.display().to_string())
         }
-        let headers = said(
-            Command::new("readelf")
-                .arg("--program-headers")
-                .arg(&self.path),
-        )?;
-        ensure!(!headers.contains("INTERP"), "{shown} is not static");
-        let scratch = tempfile::tempdir()?;
-        let image = scratch.path().join("Docs.sparsebundle");
-        let image = image.to_str().context("a path of letters")?;
-        let docs = root().join("docs/formats");
-        let docs = docs.to_str().context("a path of letters")?;
-        self.run(&["--version"])?;
-        for fs in ["hfs+", "apfs"] {
-            self.run(&[
-                "create",
-                "--overwrite",
-                image,
-                "--size",
-                "64m",
-                "--fs",
-                fs,
-                "--from",
-                docs,
-            ])?;
-            let listed = self.run(&["ls", image])?;
-            ensure!(listed.contains("apfs.md"), "{shown}: {listed}");
-            self.run(&["check", image])?;
-        }
-        Ok(())
     }
 }
 
-/// Returns the crates in the command as a CycloneDX document.
-fn bill_of_materials(target: &str, version: &str) -> Result<String> {
+/// Checks that a command is small, and free of this machine's paths.
+fn check_size_and_paths(command: &Path, largest: u64) -> Result<()> {
+    let shown = command.display();
+    let bytes = fs::read(command)?;
+    let len = bytes.len() as u64;
+    ensure!(len <= largest, "{shown}: {len} bytes, more than {largest}");
+    let home = std::env::var("HOME").unwrap_or_default();
+    for path in [root().display().to_string(), home] {
+        let path = format!("{path}/");
+        let found = bytes
+            .windows(path.len())
+            .any(|window| window == path.as_bytes());
+        ensure!(!found || path == "/", "{shown} contains {path}");
+    }
+    Ok(())
+}
+
+/// Checks that a command for Linux is static, and uses it.
+fn check_linux(command: &Path, runner: &Runner) -> Result<()> {
+    let headers = said(
+        Command::new("readelf")
+            .arg("--program-headers")
+            .arg(command),
+    )?;
+    ensure!(!headers.contains("INTERP"), "not static");
+    let scratch = tempfile::tempdir()?;
+    let image = scratch.path().join("Docs.sparsebundle");
+    let image = image.to_str().context("a path of letters")?;
+    let docs = root().join("docs/formats");
+    let docs = docs.to_str().context("a path of letters")?;
+    runner.run(command, &["--version"])?;
+    for fs in ["hfs+", "apfs"] {
+        let from = ["--size", "64m", "--fs", fs, "--from", docs];
+        runner.run(
+            command,
+            &[&["create", "--overwrite", image][..], &from].concat(),
+        )?;
+        let listed = runner.run(command, &["ls", image])?;
+        ensure!(listed.contains("apfs.md"), "{listed}");
+        runner.run(command, &["check", image])?;
+    }
+    Ok(())
+}
+
+/// Checks a command for macOS, which does not run here, by its bytes.
+fn check_macos(command: &[u8], cpu: u32) -> Result<()> {
+    let found = macho::check(command)?;
+    ensure!(found.cpu.0 == cpu, "for another processor: {found:?}");
+    ensure!(found.oldest_system == OLDEST_MACOS, "{found:?}");
+    let loadable = apple_sdk::loadable();
+    let unknown = |library: &&String| !loadable.contains(library);
+    if let Some(library) = found.libraries.iter().find(unknown) {
+        bail!("{library} is loaded");
+    }
+    Ok(())
+}
+
+/// Returns what cargo knows of the crates for a target.
+fn cargo_metadata(target: &str) -> Result<Value> {
+    let words = ["metadata", "--format-version=1", "--locked"];
     let metadata = said(
         Command::new("cargo")
-            .args([
-                "metadata",
-                "--format-version=1",
-                "--locked",
-                "--filter-platform",
-                target,
-            ])
+            .args(words)
+            .args(["--filter-platform", target])
             .current_dir(root()),
     )?;
-    let metadata: Value = serde_json::from_str(&metadata)?;
-    let packages: HashMap<&str, &Value> = metadata["packages"]
-        .as_array()
-        .context("cargo metadata lists packages")?
-        .iter()
-        .filter_map(|package| Some((package["id"].as_str()?, package)))
-        .collect();
-    let nodes: HashMap<&str, &Value> = metadata["resolve"]["nodes"]
-        .as_array()
-        .context("cargo metadata lists dependencies")?
-        .iter()
-        .filter_map(|node| Some((node["id"].as_str()?, node)))
-        .collect();
-    // Those that are linked: no tools of the build, no tests.
-    let linked = |id: &str| -> Vec<&str> {
-        let deps = nodes[id]["deps"].as_array().into_iter().flatten();
-        deps.filter(|dep| {
-            let mut kinds = dep["dep_kinds"].as_array().into_iter().flatten();
-            kinds.any(|kind| kind["kind"].is_null())
-        })
-        .filter_map(|dep| dep["pkg"].as_str())
-        .filter(|id| {
-            let mut targets = packages[*id]["targets"].as_array().into_iter().flatten();
-            !targets.any(|target| target["kind"][0] == "proc-macro")
-        })
-        .collect()
-    };
-    let command = packages
-        .iter()
-        .find(|(_, package)| package["name"] == "bandsaw-cli")
-        .map(|(id, _)| *id)
-        .context("no package bandsaw-cli")?;
-    let (mut found, mut waiting) = (HashSet::new(), vec![command]);
-    while let Some(id) = waiting.pop() {
-        if found.insert(id) {
-            waiting.extend(linked(id));
-        }
-    }
-    let url = |id: &str| {
-        let text = |key: &str| packages[id][key].as_str().unwrap_or_default();
-        format!("pkg:cargo/{}@{}", text("name"), text("version"))
-    };
-    let mut components: Vec<Value> = Vec::new();
-    let mut dependencies: Vec<Value> = Vec::new();
-    let mut found: Vec<&str> = found.into_iter().collect();
-    found.sort_by_key(|id| url(id));
-    for id in found {
-        let package = packages[id];
-        let mut below: Vec<String> = linked(id).into_iter().map(url).collect();
-        below.sort();
-        below.dedup();
-        dependencies.push(json!({ "ref": url(id), "dependsOn": below }));
-        if id != command {
-            let license = package["license"]
-                .as_str()
-                .unwrap_or_default()
-                .replace('/', " OR ");
-            components.push(json!({
-                "type": "library",
-                "bom-ref": url(id),
-                "name": package["name"],
-                "version": package["version"],
-                "licenses": [{ "expression": license }],
-                "purl": url(id),
-            }));
-        }
-    }
-    let document = json!({
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "version": 1,
-        "metadata": { "component": {
-            "type": "application",
-            "bom-ref": url(command),
-            "name": "bandsaw",
-            "version": version,
-            "licenses": [{ "expression": "MIT OR Apache-2.0" }],
-            "purl": url(command),
-        } },
-        "components": components,
-        "dependencies": dependencies,
-    });
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    Ok(serde_json::from_str(&metadata)?)
 }
