@@ -2,8 +2,8 @@
 class Bandsaw < Formula
   desc "Apple disk images and the HFS+ and APFS volumes in them"
   homepage "https://github.com/bandsaw/bandsaw"
-  head "https://github.com/bandsaw/bandsaw.git", branch: "main"
   license any_of: ["MIT", "Apache-2.0"]
+  head "https://github.com/bandsaw/bandsaw.git", branch: "main"
 
   depends_on "rust" => :build
 

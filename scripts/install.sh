@@ -16,16 +16,17 @@ fail() {
     exit 1
 }
 
-case $(uname -s) in
-    Linux) ;;
-    *) fail "there is no build for $(uname -s) yet: use cargo install --path crates/cli" ;;
+sum=sha256sum
+case $(uname -s)-$(uname -m) in
+    Linux-x86_64 | Linux-amd64) target=x86_64-unknown-linux-musl ;;
+    Linux-aarch64 | Linux-arm64) target=aarch64-unknown-linux-musl ;;
+    Darwin-x86_64 | Darwin-arm64)
+        target=universal-apple-darwin
+        sum='shasum -a 256'
+        ;;
+    *) fail "there is no build for $(uname -s) on $(uname -m): use cargo install --path crates/cli" ;;
 esac
-case $(uname -m) in
-    x86_64 | amd64) target=x86_64-unknown-linux-musl ;;
-    aarch64 | arm64) target=aarch64-unknown-linux-musl ;;
-    *) fail "there is no build for $(uname -m): use cargo install --path crates/cli" ;;
-esac
-for program in curl sha256sum tar; do
+for program in curl "${sum%% *}" tar; do
     command -v "$program" >/dev/null || fail "$program is not installed"
 done
 
@@ -37,7 +38,7 @@ for file in SHA256SUMS "$name.tar.gz"; do
         fail "$release/$file cannot be downloaded"
 done
 grep " $name.tar.gz\$" "$scratch/SHA256SUMS" >"$scratch/sum" || fail "SHA256SUMS has no sum of $name.tar.gz"
-(cd "$scratch" && sha256sum --status --check sum) || fail "$name.tar.gz does not have the sum of SHA256SUMS: it is damaged"
+(cd "$scratch" && $sum --status --check sum) || fail "$name.tar.gz does not have the sum of SHA256SUMS: it is damaged"
 tar -xzf "$scratch/$name.tar.gz" -C "$scratch" || fail "$name.tar.gz cannot be unpacked"
 "$scratch/$name/bandsaw" --version >/dev/null || fail 'the command does not run on this system'
 

@@ -3,6 +3,7 @@
 # apps stay valid. All volumes, local or not, compressed or not.
 unpackCmdHooks+=(_tryBandsaw)
 _tryBandsaw() {
+    # shellcheck disable=SC2154 # curSrc is set by nixpkgs
     case $curSrc in
         *.[dD][mM][gG] | *.sparseimage | *.sparsebundle | *.asif) ;;
         *) return 1 ;;
