@@ -62,7 +62,9 @@ pub(crate) use container::stands_alone;
 pub use contents::Contents;
 pub(crate) use contents::{find as find_contents, find_with as find_contents_with, is_blank};
 pub use create::{CreateOptions, Draft, FileDraft, create};
-pub use examine::{CheckedLayer, Conclusion, Examination, Verdict, examine, examine_contents};
+pub use examine::{
+    CheckedLayer, Conclusion, Examination, Verdict, examine, examine_contents, examine_device,
+};
 pub(crate) use examine::{Scope, examine_stored};
 pub use image::Image;
 pub use key_file::KeyFile;
@@ -150,6 +152,22 @@ impl OpenOptions<'_> {
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Image> {
     let mut opening = Opening::new(path, options);
     let found = opening.open().map_err(|error| error.in_file(path))?;
+    Ok(opening.into_image(found))
+}
+
+/// Opens the image in `device` for reading. `name` stands for it in errors.
+///
+/// The other parts of an image in several files are looked for beside `name`. Layers over the image
+/// are not supported ([`Kind::Unsupported`]), and neither are changes ([`Kind::ReadOnly`]).
+pub fn open_device(
+    device: Arc<dyn BlockDevice>,
+    name: &Path,
+    options: &OpenOptions,
+) -> Result<Image> {
+    let mut opening = Opening::new(name, options);
+    let found = opening
+        .open_device(device)
+        .map_err(|error| error.in_file(name))?;
     Ok(opening.into_image(found))
 }
 

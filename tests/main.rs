@@ -37,6 +37,7 @@ mod hfsplus_read;
 mod hfsplus_repair;
 mod mutations;
 mod object_store;
+mod open_device;
 mod orphans;
 mod partition;
 mod partition_bad;

@@ -24,7 +24,7 @@ pub(crate) use cow::{Changes, CowDevice, Spill};
 pub use ext::{BlockDeviceExt, Extents};
 pub(crate) use ext::{reserve, zeros};
 pub use memory::Memory;
-pub(crate) use read_only::read_only;
+pub(crate) use read_only::{ReadOnlyView, read_only};
 pub use slice::Slice;
 pub(crate) use zeros::is_zero;
 

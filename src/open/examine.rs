@@ -16,7 +16,7 @@ use crate::container::raw::Raw;
 use crate::container::udif::{self, SegmentPart};
 use crate::container::{ContainerKind, Format, Orphan, asif, sparsebundle, sparseimage};
 use crate::crypt;
-use crate::device::{Access, BlockDevice};
+use crate::device::{Access, BlockDevice, ReadOnlyView};
 use crate::fs::decoded;
 use crate::partition::{self, Map};
 use crate::problem::{Problem, Problems, Severity};
@@ -197,6 +197,22 @@ pub fn examine_contents(
             ..Examination::default()
         },
         path,
+        options,
+        progress,
+    )
+}
+
+/// Checks every layer of the image in `device`, like [`examine`]. `name` stands for it in errors.
+pub fn examine_device(
+    device: Arc<dyn BlockDevice>,
+    name: &Path,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<Examination> {
+    examine_stored(
+        name,
+        StoredImage::File(Arc::new(ReadOnlyView(device))),
+        Scope::All,
         options,
         progress,
     )

@@ -21,7 +21,7 @@ use crate::store::{LocalFile, Status};
 pub enum Layer {
     /// A file of the host.
     File(Arc<LocalFile>),
-    /// A file behind a URL.
+    /// A file behind a URL, or a device of the caller.
     Remote(Arc<dyn BlockDevice>),
     /// A folder in a bucket, and the status of the bundle in it when it was opened.
     Bucket(Status),
@@ -90,7 +90,7 @@ impl Layer {
         matches!(self, Self::Bucket(_))
     }
 
-    /// Returns the file behind a URL, if the layer is one.
+    /// Returns the file behind a URL, or the device of the caller, if the layer is one.
     pub fn remote_file(&self) -> Option<&Arc<dyn BlockDevice>> {
         match self {
             Self::Remote(file) => Some(file),

@@ -12,7 +12,7 @@ use super::{
     look_at, remote,
 };
 use crate::crypt::{Device, KeyMaterial, LockedHeader};
-use crate::device::{Access, BlockDevice};
+use crate::device::{Access, BlockDevice, ReadOnlyView};
 use crate::{Error, Kind, Result};
 
 /// An image that is being opened, with what was found so far. The steps are methods, also of
@@ -41,7 +41,28 @@ impl<'a> Opening<'a> {
 
     /// Opens all layers.
     pub(super) fn open(&mut self) -> Result<FoundDisk> {
-        let mut found = self.disk()?;
+        let found = self.disk()?;
+        self.contents(found)
+    }
+
+    /// Opens all layers of the image in `device`.
+    pub(super) fn open_device(&mut self, device: Arc<dyn BlockDevice>) -> Result<FoundDisk> {
+        if self.options.access == Access::ReadWrite {
+            return Err(Error::read_only(LAYER));
+        }
+        if !self.options.shadows.is_empty() {
+            let message = "layers require an image that is a file";
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let device: Arc<dyn BlockDevice> = Arc::new(ReadOnlyView(device));
+        self.layers.push(Layer::Remote(device.clone()));
+        let opened = self.file(device)?;
+        let found = gate::pass(opened, self)?;
+        self.contents(found)
+    }
+
+    /// Opens what is on a disk.
+    fn contents(&mut self, mut found: FoundDisk) -> Result<FoundDisk> {
         if let Some(section) = self.options.section {
             found.disk = section.of(found.disk)?;
         }
