@@ -19,9 +19,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 /// Folders outside of the project: output of cargo, git and fuzzing.
-const FOREIGN: [&str; 7] = [
+const FOREIGN: [&str; 8] = [
     "target",
     ".git",
+    "crates/python/target",
     "fuzz/target",
     "fuzz/corpus",
     "fuzz/artifacts",
@@ -75,7 +76,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * imports within the library run one way, and formats do not import each other;
 /// * no more than six files use each other in a circle;
 /// * every Rust file begins with a module comment;
-/// * unsafe code is allowed in the named crates only, the library does not print, layouts do no
+/// * unsafe code is allowed in the named places only, the library does not print, layouts do no
 ///   I/O;
 /// * a type with a lock or an atomic has no fields that other modules of the crate see;
 /// * every on-disk structure names its source;

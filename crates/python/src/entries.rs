@@ -1,0 +1,484 @@
+//! Entries of folders, their attributes, and the iterator over them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+use std::vec;
+
+use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, NodeId, Timestamp, UF_COMPRESSED};
+use bandsaw::sync::Mutex;
+use bandsaw::{Error, Kind, Result};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::failure::Outcome;
+
+/// Entries of a folder that are kept in memory at a time.
+const BATCH: usize = 4096;
+
+/// The attributes of an object, with the names of `os.stat_result`. Dates that are not set are 0.
+#[pyclass(frozen, module = "bandsaw._bandsaw")]
+#[derive(Debug)]
+pub(crate) struct Stat(Attributes);
+
+impl Stat {
+    pub(crate) fn new(attributes: Attributes) -> Self {
+        Self(attributes)
+    }
+}
+
+/// Returns nanoseconds since 1970.
+fn nanoseconds(time: Option<Timestamp>) -> i128 {
+    time.map_or(0, |time| {
+        i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos)
+    })
+}
+
+fn seconds(time: Option<Timestamp>) -> f64 {
+    time.map_or(0.0, |time| {
+        time.seconds as f64 + f64::from(time.nanos) / 1e9
+    })
+}
+
+/// Returns the `datetime` in UTC; `None` if it is not set or out of the range of that type.
+fn date_time<'py>(py: Python<'py>, time: Option<Timestamp>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(time) = time else { return Ok(None) };
+    let module = py.import("datetime")?;
+    let utc = module.getattr("timezone")?.getattr("utc")?;
+    let epoch = module
+        .getattr("datetime")?
+        .call1((1970, 1, 1, 0, 0, 0, 0, utc))?;
+    let parts = PyDict::new(py);
+    parts.set_item("seconds", time.seconds)?;
+    parts.set_item("microseconds", time.nanos / 1000)?;
+    let since = module.getattr("timedelta")?.call((), Some(&parts));
+    Ok(since.and_then(|since| epoch.add(since)).ok())
+}
+
+/// Returns the type of an object in the bits of `stat(2)`.
+fn type_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Fifo => 0o010_000,
+        FileKind::CharDevice => 0o020_000,
+        FileKind::Folder => 0o040_000,
+        FileKind::BlockDevice => 0o060_000,
+        FileKind::File => 0o100_000,
+        FileKind::Symlink => 0o120_000,
+        FileKind::Socket => 0o140_000,
+    }
+}
+
+fn kind_name(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Folder => "folder",
+        FileKind::Symlink => "symlink",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character_device",
+        FileKind::BlockDevice => "block_device",
+    }
+}
+
+#[pymethods]
+impl Stat {
+    #[getter]
+    fn st_mode(&self) -> u32 {
+        type_bits(self.0.kind) | u32::from(self.0.mode)
+    }
+
+    #[getter]
+    fn st_ino(&self) -> u64 {
+        self.0.id.0
+    }
+
+    #[getter]
+    fn st_nlink(&self) -> u32 {
+        self.0.links
+    }
+
+    #[getter]
+    fn st_uid(&self) -> u32 {
+        self.0.uid
+    }
+
+    #[getter]
+    fn st_gid(&self) -> u32 {
+        self.0.gid
+    }
+
+    #[getter]
+    fn st_size(&self) -> u64 {
+        self.0.size
+    }
+
+    #[getter]
+    fn st_blocks(&self) -> u64 {
+        self.0.allocated / 512
+    }
+
+    #[getter]
+    fn st_rdev(&self) -> u32 {
+        self.0.device
+    }
+
+    #[getter]
+    fn st_flags(&self) -> u32 {
+        self.0.flags
+    }
+
+    #[getter]
+    fn st_atime(&self) -> f64 {
+        seconds(self.0.accessed)
+    }
+
+    #[getter]
+    fn st_mtime(&self) -> f64 {
+        seconds(self.0.modified)
+    }
+
+    #[getter]
+    fn st_ctime(&self) -> f64 {
+        seconds(self.0.changed)
+    }
+
+    #[getter]
+    fn st_birthtime(&self) -> f64 {
+        seconds(self.0.created)
+    }
+
+    #[getter]
+    fn st_atime_ns(&self) -> i128 {
+        nanoseconds(self.0.accessed)
+    }
+
+    #[getter]
+    fn st_mtime_ns(&self) -> i128 {
+        nanoseconds(self.0.modified)
+    }
+
+    #[getter]
+    fn st_ctime_ns(&self) -> i128 {
+        nanoseconds(self.0.changed)
+    }
+
+    #[getter]
+    fn st_birthtime_ns(&self) -> i128 {
+        nanoseconds(self.0.created)
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        kind_name(self.0.kind)
+    }
+
+    #[getter]
+    fn allocated(&self) -> u64 {
+        self.0.allocated
+    }
+
+    #[getter]
+    fn resource_fork_size(&self) -> u64 {
+        self.0.resource_size
+    }
+
+    #[getter]
+    fn has_xattrs(&self) -> bool {
+        self.0.has_xattrs
+    }
+
+    #[getter]
+    fn compressed(&self) -> bool {
+        self.0.flags & UF_COMPRESSED != 0
+    }
+
+    #[getter]
+    fn created<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        date_time(py, self.0.created)
+    }
+
+    #[getter]
+    fn modified<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        date_time(py, self.0.modified)
+    }
+
+    #[getter]
+    fn changed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        date_time(py, self.0.changed)
+    }
+
+    #[getter]
+    fn accessed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        date_time(py, self.0.accessed)
+    }
+
+    #[getter]
+    fn backed_up<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        date_time(py, self.0.backed_up)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<bandsaw.Stat {} of {} bytes, mode {:04o}, inode {}>",
+            self.kind(),
+            self.0.size,
+            self.0.mode,
+            self.0.id.0
+        )
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other
+            .cast::<Self>()
+            .is_ok_and(|other| other.get().0 == self.0)
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.0.id.0
+    }
+}
+
+/// An entry of a folder, with the methods of `os.DirEntry`. Its attributes were read with the folder.
+#[pyclass(frozen, module = "bandsaw._bandsaw")]
+#[derive(Debug)]
+pub(crate) struct DirEntry {
+    folder: Arc<str>,
+    entry: Entry,
+}
+
+#[pymethods]
+impl DirEntry {
+    #[getter]
+    fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    #[getter]
+    fn path(&self) -> String {
+        joined(&self.folder, &self.entry.name)
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        kind_name(self.entry.attributes.kind)
+    }
+
+    #[getter]
+    fn size(&self) -> u64 {
+        self.entry.attributes.size
+    }
+
+    fn inode(&self) -> u64 {
+        self.entry.attributes.id.0
+    }
+
+    fn is_dir(&self) -> bool {
+        self.entry.attributes.kind == FileKind::Folder
+    }
+
+    fn is_file(&self) -> bool {
+        self.entry.attributes.kind == FileKind::File
+    }
+
+    fn is_symlink(&self) -> bool {
+        self.entry.attributes.kind == FileKind::Symlink
+    }
+
+    fn stat(&self) -> Stat {
+        Stat(self.entry.attributes.clone())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<bandsaw.DirEntry {:?}>", self.path())
+    }
+}
+
+/// Returns the path of an entry of a folder, whose path ends with a slash only if it is the root.
+fn joined(folder: &str, name: &str) -> String {
+    format!("{}/{name}", folder.trim_end_matches('/'))
+}
+
+/// An iterator over the entries of a folder, or of all folders below it. At most [`BATCH`] entries are in memory at a time,
+/// three batches of a large folder.
+#[pyclass(frozen, module = "bandsaw._bandsaw")]
+#[derive(Debug)]
+pub(crate) struct Entries(Mutex<Walk>);
+
+impl Entries {
+    /// Returns the entries of the folder `id` at `path`. A volume that may change during the iteration is read a folder at
+    /// a time.
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        (id, path): (NodeId, &str),
+        recursive: bool,
+        may_change: bool,
+    ) -> Self {
+        let top = Ahead {
+            id,
+            path: path.into(),
+            above: None,
+        };
+        Self(Mutex::new(Walk {
+            fs,
+            recursive,
+            may_change,
+            ahead: vec![top],
+            below: Vec::new(),
+            current: None,
+        }))
+    }
+}
+
+#[pymethods]
+impl Entries {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> Outcome<Option<DirEntry>> {
+        // The lock is waited for by detached threads only: its holder may itself wait for the interpreter.
+        if let Some(mut walk) = self.0.try_lock()
+            && let Some(entry) = walk.at_hand()
+        {
+            return Ok(Some(entry));
+        }
+        let next = py.detach(|| self.0.lock().next())?;
+        if next.is_none() {
+            py.check_signals()?;
+        }
+        Ok(next)
+    }
+}
+
+/// The state of an iteration.
+#[derive(Debug)]
+struct Walk {
+    fs: Arc<dyn FileSystem>,
+    recursive: bool,
+    may_change: bool,
+    /// Folders to list, the next one last.
+    ahead: Vec<Ahead>,
+    /// The folders in the one that is listed.
+    below: Vec<Ahead>,
+    current: Option<Listing>,
+}
+
+/// A folder to list.
+#[derive(Debug, Clone)]
+struct Ahead {
+    id: NodeId,
+    path: Arc<str>,
+    above: Option<Arc<Ahead>>,
+}
+
+/// The entries of a folder that were read, and the source of more.
+#[derive(Debug)]
+struct Listing {
+    folder: Arc<Ahead>,
+    entries: vec::IntoIter<Entry>,
+    more: Option<Receiver<Result<Vec<Entry>>>>,
+}
+
+impl Walk {
+    /// Returns the next entry if it is in memory.
+    fn at_hand(&mut self) -> Option<DirEntry> {
+        let listing = self.current.as_mut()?;
+        let entry = listing.entries.next()?;
+        if self.recursive && entry.attributes.kind == FileKind::Folder {
+            self.below.push(Ahead {
+                id: entry.attributes.id,
+                path: joined(&listing.folder.path, &entry.name).into(),
+                above: Some(listing.folder.clone()),
+            });
+        }
+        Some(DirEntry {
+            folder: listing.folder.path.clone(),
+            entry,
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<DirEntry>> {
+        loop {
+            if let Some(entry) = self.at_hand() {
+                return Ok(Some(entry));
+            }
+            if let Some(listing) = &mut self.current
+                && let Some(more) = &listing.more
+                && let Ok(batch) = more.recv()
+            {
+                listing.entries = batch?.into_iter();
+                continue;
+            }
+            self.current = None;
+            self.ahead.extend(self.below.drain(..).rev());
+            let Some(folder) = self.ahead.pop() else {
+                return Ok(None);
+            };
+            self.current = Some(self.list(folder)?);
+        }
+    }
+
+    fn list(&self, folder: Ahead) -> Result<Listing> {
+        let mut above = folder.above.as_deref();
+        while let Some(outer) = above {
+            if outer.id == folder.id {
+                let error = Error::new(Kind::Corrupt, "folder", "the folder contains itself");
+                return Err(error.named(&*folder.path));
+            }
+            above = outer.above.as_deref();
+        }
+        let most = if self.may_change { usize::MAX } else { BATCH };
+        let (mut first, mut is_all) = (Vec::new(), true);
+        self.fs.list(folder.id, &mut |entry| {
+            if first.len() == most {
+                is_all = false;
+                return Ok(ControlFlow::Break(()));
+            }
+            first.push(entry);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(Listing {
+            more: match is_all {
+                true => None,
+                false => Some(self.rest_of(folder.id, first.len())?),
+            },
+            entries: first.into_iter(),
+            folder: Arc::new(folder),
+        })
+    }
+
+    /// Lists the rest of a large folder in a thread, which waits until a batch is taken. It ends when the receiver is dropped.
+    fn rest_of(&self, id: NodeId, known: usize) -> Result<Receiver<Result<Vec<Entry>>>> {
+        let fs = self.fs.clone();
+        let (sender, receiver) = sync_channel(1);
+        let list = move || {
+            let (mut skipped, mut batch) = (0, Vec::with_capacity(BATCH));
+            let listed = fs.list(id, &mut |entry| {
+                if skipped < known {
+                    skipped += 1;
+                    return Ok(ControlFlow::Continue(()));
+                }
+                batch.push(entry);
+                if batch.len() < BATCH {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+                Ok(match sender.send(Ok(full)) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                })
+            });
+            // Without a receiver nobody wants the rest.
+            let _ = sender.send(Ok(batch));
+            if let Err(error) = listed {
+                let _ = sender.send(Err(error));
+            }
+        };
+        let started = thread::Builder::new()
+            .name("bandsaw entries".to_owned())
+            .spawn(list);
+        started.map_err(|error| Error::io("folder", "start a thread", error))?;
+        Ok(receiver)
+    }
+}

@@ -1,0 +1,428 @@
+//! Operations on whole images. Those that open the image themselves require that it is released.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use bandsaw::address::VolumeSelector;
+use bandsaw::codec::Level;
+use bandsaw::container::udif::{Checksum, ChecksumResult};
+use bandsaw::container::{Format, Orphan};
+use bandsaw::crypt::{Encryption, Secret};
+use bandsaw::decision::Assumptions;
+use bandsaw::device::Access;
+use bandsaw::error::Place;
+use bandsaw::fs::{Loss, Timestamp};
+use bandsaw::open::{self, Conclusion, Contents};
+use bandsaw::ops::checksum::{Algorithm, checksum};
+use bandsaw::ops::compact::{self, OrphanReport, SkippedVolume};
+use bandsaw::ops::convert::{ConvertOptions, convert};
+use bandsaw::ops::repair::{self, Mode, Repaired, Undone, VolumeLosses};
+use bandsaw::ops::resize::{Parts, ResizeOptions, ResizeStep, Size, limits, resize};
+use bandsaw::ops::snapshot;
+use bandsaw::ops::verify::verify;
+use bandsaw::problem::{Problem, Severity};
+use bandsaw::{Error, Kind, Result};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::failure::{Outcome, code, layer_code};
+use crate::image::{ImageSource, NativeImage, read_only};
+use crate::options::{named, network};
+use crate::progress;
+use crate::report::{brief, described, examination};
+use crate::value::{Value, map};
+
+#[pymethods]
+impl NativeImage {
+    /// Computes a checksum of the whole disk.
+    fn checksum(
+        &self,
+        py: Python<'_>,
+        algorithm: &str,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<String> {
+        let image = self.image()?;
+        let algorithm: Algorithm = algorithm.parse()?;
+        progress::run(py, progress, |progress| {
+            checksum(&**image.disk(), algorithm, progress)
+                .map_err(|error| error.in_file(image.path()))
+        })
+    }
+
+    /// Compares the checksums that the image stores.
+    fn verify(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> Outcome<Value> {
+        let image = self.image()?;
+        let found = progress::run(py, progress, |progress| verify(&image, progress))?;
+        let signature = image.udif().and_then(|udif| udif.signature());
+        Ok(map! {
+            "format": image.format().code(),
+            "intact": found.iter().all(|sum| sum.agrees() != Some(false)),
+            "checksums": found.iter().map(stored_checksum).collect::<Vec<_>>(),
+            "signature": signature.map(|Range { start, end }| map! {
+                "offset": start,
+                "size": end - start,
+                "verified": false,
+            }),
+        })
+    }
+
+    /// Checks every layer.
+    fn check(
+        &self,
+        py: Python<'_>,
+        contents: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Value> {
+        let found = progress::run(py, progress, |progress| {
+            let options = self.options().opening();
+            match self.source() {
+                ImageSource::Path(path) if contents => {
+                    open::examine_contents(path, &options, progress)
+                }
+                ImageSource::Path(path) => open::examine(path, &options, progress),
+                ImageSource::Device(device, name) => {
+                    open::examine_device(device.clone(), name, &options, progress)
+                }
+            }
+        })?;
+        Ok(examination(
+            &bandsaw::error::shown(self.source().path()),
+            &found,
+        ))
+    }
+
+    /// Creates an image with the same disk.
+    #[pyo3(signature = (target, *, format, band_size, level, overwrite, skip_free, passphrase, verify, remove_signature, progress))]
+    #[expect(clippy::too_many_arguments, reason = "the options of the verb")]
+    fn convert(
+        &self,
+        py: Python<'_>,
+        target: PathBuf,
+        format: Option<&str>,
+        band_size: Option<u64>,
+        level: Option<u8>,
+        overwrite: bool,
+        skip_free: bool,
+        passphrase: Option<Vec<u8>>,
+        verify: bool,
+        remove_signature: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Value> {
+        let image = self.image()?;
+        let options = ConvertOptions {
+            format: format_of(format, &target)?,
+            band_size,
+            level: level.map(Level::new).transpose()?,
+            overwrite,
+            skip_free,
+            encryption: passphrase.map(|bytes| Encryption::new(Secret::new(bytes))),
+            remove_signature,
+            no_verify: !verify,
+            network: network(),
+            ..ConvertOptions::default()
+        };
+        let done = progress::run(py, progress, |progress| {
+            convert(&image, &target, &options, progress)
+        })?;
+        let (read, written) = (done.copied.read, done.copied.written);
+        py.detach(|| drop(done));
+        Ok(map! { "read_size": read, "written_size": written })
+    }
+
+    /// Frees storage that the volumes do not use.
+    fn compact(
+        &self,
+        py: Python<'_>,
+        zeros: Option<bool>,
+        battery_allowed: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Value> {
+        let image = self.image()?;
+        if !self.options().writable {
+            return Err(read_only(&image).into());
+        }
+        let options = compact::Options {
+            zeros,
+            battery_allowed,
+        };
+        let done = progress::run(py, progress, |progress| {
+            compact::compact(&image, &options, Some(&self.options().keys), progress)
+                .map_err(|error| error.in_file(image.path()))
+        })?;
+        Ok(map! {
+            "allocated_before": done.before,
+            "allocated": done.after,
+            "reclaimed": done.before.saturating_sub(done.after),
+            "zeros": done.zeros,
+            "holes": done.parts,
+            "orphans": orphans(&done.orphans),
+            "refused": done.refused.iter().map(refused).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Returns the limits of the size of the disk.
+    fn limits(&self, py: Python<'_>, partition: Option<u32>) -> Outcome<Value> {
+        let (image, which) = (self.image()?, partition.map(selector));
+        let found = py.detach(|| limits(&image, which.as_ref()))?;
+        Ok(map! { "min_size": found.min, "size": found.current, "max_size": found.max })
+    }
+
+    /// Resizes disk, partition and volume. `size` is `None` for the smallest. The image must be opened again afterwards.
+    fn resize(
+        &self,
+        py: Python<'_>,
+        size: Option<u64>,
+        parts: &str,
+        partition: Option<u32>,
+        dry_run: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Value> {
+        let (image, which) = (self.image()?, partition.map(selector));
+        if !dry_run && !self.options().writable {
+            return Err(read_only(&image).into());
+        }
+        let parts = match parts {
+            "all" => Parts::All,
+            "image" => Parts::Image,
+            "partition" => Parts::Partition,
+            _ => {
+                let message = "expected the parts \"all\", \"image\" or \"partition\"";
+                return Err(PyValueError::new_err(message).into());
+            }
+        };
+        let options = ResizeOptions {
+            size: size.map_or(Size::Min, Size::Bytes),
+            parts,
+            volume: which.as_ref(),
+            dry_run,
+        };
+        let done = progress::run(py, progress, |progress| resize(&image, &options, progress))?;
+        Ok(map! {
+            "dry_run": dry_run,
+            "size_before": done.from,
+            "size": done.to,
+            "steps": done.steps.into_iter().map(resize_step).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Repairs the image, which must be released.
+    #[expect(clippy::too_many_arguments, reason = "the options of the verb")]
+    fn repair(
+        &self,
+        py: Python<'_>,
+        dry_run: bool,
+        accept_loss: bool,
+        assume: Vec<String>,
+        undo_dir: Option<PathBuf>,
+        temporary: PathBuf,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Value> {
+        let path = self.host_path()?;
+        let mut assumed = Assumptions::default();
+        assume.iter().try_for_each(|text| assumed.add(text))?;
+        let done = progress::run(py, progress, |progress| {
+            let options = open::OpenOptions {
+                access: Access::ReadOnly,
+                ..self.options().opening()
+            };
+            // Made in the thread that uses them: they can hold a callback.
+            let chosen = repair::Options {
+                mode: match dry_run {
+                    true => Mode::DryRun,
+                    false => Mode::Apply,
+                },
+                assume: assumed,
+                accept_loss,
+                undo_dir: undo_dir.as_deref(),
+                temporary,
+                ..repair::Options::default()
+            };
+            repair::repair(path, &options, &chosen, progress)
+        })?;
+        Ok(repaired(path, &done, dry_run))
+    }
+
+    /// Undoes repairs of the image, or removes their undo data. The image must be released.
+    fn finish_repair(
+        &self,
+        py: Python<'_>,
+        undo: bool,
+        undo_dir: Option<PathBuf>,
+        temporary: PathBuf,
+    ) -> Outcome<Value> {
+        let path = self.host_path()?;
+        let Undone {
+            repairs,
+            files,
+            bytes,
+        } = py.detach(|| {
+            let options = open::OpenOptions {
+                access: Access::ReadWrite,
+                ..self.options().opening()
+            };
+            let chosen = repair::Options {
+                undo_dir: undo_dir.as_deref(),
+                temporary,
+                ..repair::Options::default()
+            };
+            match undo {
+                true => repair::undo(path, &options, &chosen),
+                false => repair::commit(path, &options, &chosen),
+            }
+        })?;
+        Ok(map! { "repairs": repairs, "files": files, "size": bytes })
+    }
+
+    /// Returns names and creation times of the snapshots of a sparse bundle.
+    fn snapshots(&self, py: Python<'_>) -> Outcome<Value> {
+        let path = self.host_path()?;
+        let found = py.detach(|| snapshot::list(path, network()))?;
+        let all = found.into_iter().map(|one| {
+            let created = i64::try_from(one.created).unwrap_or(i64::MAX);
+            map! { "name": one.name, "created": Timestamp::from_seconds(created).to_string() }
+        });
+        Ok(Value::List(all.collect()))
+    }
+
+    /// Creates, restores or deletes a snapshot of a sparse bundle. The image must be released.
+    fn change_snapshot(
+        &self,
+        py: Python<'_>,
+        action: &str,
+        name: &str,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome {
+        let path = self.host_path()?;
+        progress::run(py, progress, |progress| match action {
+            "create" => snapshot::create(path, name, network(), progress),
+            "restore" => snapshot::restore(path, name, network(), progress),
+            _ => snapshot::delete(path, name, network()),
+        })
+    }
+}
+
+/// Returns the format that a name states, or else that of the extension of a path.
+pub(crate) fn format_of(name: Option<&str>, target: &Path) -> Result<Format> {
+    if let Some(format) = named(name)? {
+        return Ok(format);
+    }
+    Format::from_extension(target).ok_or_else(|| {
+        let message = "the format does not follow from the name: state the format";
+        Error::new(Kind::Invalid, "format", message).in_file(target)
+    })
+}
+
+fn selector(partition: u32) -> VolumeSelector {
+    VolumeSelector::Number {
+        partition,
+        volume: None,
+    }
+}
+
+fn stored_checksum(of: &ChecksumResult) -> Value {
+    let hex = |sum: u32| format!("{sum:08x}");
+    let (algorithm, stored) = match of.stored {
+        Checksum::None => ("none", None),
+        Checksum::Crc32(sum) => ("crc32", Some(hex(sum))),
+        Checksum::Other(_) => ("other", None),
+    };
+    map! {
+        "name": of.of.clone(),
+        "algorithm": algorithm,
+        "stored": stored,
+        "computed": of.computed.map(hex),
+        "intact": of.agrees(),
+    }
+}
+
+fn orphans(of: &OrphanReport) -> Value {
+    let place = |orphan: &Orphan| match &orphan.place {
+        Place::Offset(at) => format!("{} at byte {at}", orphan.what),
+        Place::Name(name) => format!("{name}: {}", orphan.what),
+        Place::None => orphan.what.clone(),
+    };
+    let places = of.found.iter().map(|orphan| Value::message(place(orphan)));
+    map! {
+        "size": of.bytes(),
+        "places": places.collect::<Vec<_>>(),
+        "kept": of.kept.clone().map(Value::message),
+    }
+}
+
+fn refused(of: &SkippedVolume) -> Value {
+    map! { "partition": of.partition, "error": brief(&of.error) }
+}
+
+fn resize_step(step: ResizeStep) -> Value {
+    let (action, sizes) = match step {
+        ResizeStep::GrowDisk { from, to } => ("grow_disk", Some((from, to))),
+        ResizeStep::ShrinkDisk { from, to } => ("shrink_disk", Some((from, to))),
+        ResizeStep::ResizePartition { from, to, .. } => ("resize_partition", Some((from, to))),
+        ResizeStep::ResizeVolume { from, to, .. } => ("resize_volume", Some((from, to))),
+        ResizeStep::MoveBackupMap => ("move_backup_map", None),
+        _ => ("other", None),
+    };
+    let (partition, file_system) = match step {
+        ResizeStep::ResizePartition { number, .. } => (Some(number), None),
+        ResizeStep::ResizeVolume { format, .. } => (None, Some(format.to_string())),
+        _ => (None, None),
+    };
+    map! {
+        "action": action,
+        "partition": partition,
+        "file_system": file_system,
+        "size_before": sizes.map(|(before, _)| before),
+        "size": sizes.map(|(_, after)| after),
+        "message": step.to_string(),
+    }
+}
+
+fn repaired(path: &Path, done: &Repaired, dry_run: bool) -> Value {
+    let serious = |problem: &&Problem| problem.severity > Severity::Note;
+    let found = done.found.listed().iter().filter(serious);
+    let remaining = done.remaining.iter().filter(serious);
+    let steps = done.steps.iter().map(|(layer, step)| {
+        map! {
+            "layer": layer_code(layer),
+            "message": step.text.clone(),
+            "affected": step.files.clone(),
+        }
+    });
+    let choices = done.alternatives().iter().map(|one| {
+        map! { "assume": one.assume.clone(), "message": one.evidence.clone() }
+    });
+    let shown = |path: &PathBuf| bandsaw::error::shown(path);
+    map! {
+        "path": bandsaw::error::shown(path),
+        "dry_run": dry_run,
+        "outcome": code(done.outcome.name()),
+        "rolled_back_files": done.rolled_back.as_ref().map(|done| done.files),
+        "problems": found.map(|problem| described(&problem.error)).collect::<Vec<_>>(),
+        "steps": steps.collect::<Vec<_>>(),
+        "refused": done.refused.iter().map(described).collect::<Vec<_>>(),
+        "undecided": done.undecided.as_ref().map(described),
+        "alternatives": choices.collect::<Vec<_>>(),
+        "losses": losses(&done.losses, |volume| &volume.losses.certain),
+        "possible_losses": losses(&done.losses, |volume| &volume.losses.possible),
+        "undo_path": done.undo.as_ref().map(shown),
+        "losses_path": done.losses_file.as_ref().map(shown),
+        "remaining": remaining.map(|problem| described(&problem.error)).collect::<Vec<_>>(),
+        "conclusion": done.conclusion.as_ref().map(Conclusion::name),
+        "contents": done.contents.as_ref().map(Contents::name),
+    }
+}
+
+fn losses(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Value> {
+    let of_volume = |volume: &VolumeLosses| {
+        let loss = |loss: &Loss| {
+            map! {
+                "volume": volume.volume.clone(),
+                "volume_path": loss.path.clone(),
+                "loss": code(loss.what.name()),
+                "message": format!("{}: {loss}", volume.volume),
+            }
+        };
+        list(volume).iter().map(loss).collect::<Vec<_>>()
+    };
+    all.iter().flat_map(of_volume).collect()
+}

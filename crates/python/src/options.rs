@@ -1,0 +1,94 @@
+//! The options with which an image is opened, and opened again after an operation on it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use bandsaw::container::Format;
+use bandsaw::crypt::{Description, Key, PrivateKey, Secret};
+use bandsaw::device::Access;
+use bandsaw::fs::{LockedVolume, VolumeKey};
+use bandsaw::open::{Keys, NetworkOptions, OpenOptions};
+use bandsaw::{Error, Result};
+
+/// Options of opening, with their keys.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ImageOptions {
+    pub(crate) writable: bool,
+    pub(crate) format: Option<Format>,
+    pub(crate) keys: KeyRing,
+    pub(crate) shadows: Vec<PathBuf>,
+    pub(crate) checkpoint: Option<u64>,
+    pub(crate) system_files: bool,
+}
+
+/// The keys that the caller gave.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyRing {
+    passphrase: Option<Secret>,
+    /// A private key of a certificate, PEM, or the recovery key of a volume.
+    key: Option<Secret>,
+}
+
+/// Returns a value of the caller that has a name: a format, an algorithm.
+pub(crate) fn named<T: FromStr<Err = Error>>(name: Option<&str>) -> Result<Option<T>> {
+    name.map(str::parse).transpose()
+}
+
+impl ImageOptions {
+    /// Returns the options for the library.
+    pub(crate) fn opening(&self) -> OpenOptions<'_> {
+        OpenOptions {
+            access: match self.writable {
+                true => Access::ReadWrite,
+                false => Access::ReadOnly,
+            },
+            image_format: self.format,
+            keys: Some(&self.keys),
+            shadows: &self.shadows,
+            checkpoint: self.checkpoint,
+            system_files: self.system_files,
+            network: network(),
+            ..OpenOptions::default()
+        }
+    }
+}
+
+/// Returns the options for images in buckets: those of the environment.
+pub(crate) fn network() -> NetworkOptions<'static> {
+    NetworkOptions {
+        variables: |name| std::env::var(name).ok(),
+        ..NetworkOptions::default()
+    }
+}
+
+impl KeyRing {
+    pub(crate) fn new(passphrase: Option<Vec<u8>>, key: Option<Vec<u8>>) -> Self {
+        Self {
+            passphrase: passphrase.map(Secret::new),
+            key: key.map(Secret::new),
+        }
+    }
+
+    /// Returns the private key of a certificate, if one was given.
+    fn private_key(&self) -> Option<Result<Key>> {
+        let key = self.key.as_ref()?;
+        let is_pem = key.windows(10).any(|text| text == b"-----BEGIN");
+        is_pem.then(|| PrivateKey::parse(key).map(Key::Private))
+    }
+}
+
+impl Keys for KeyRing {
+    fn key(&self, _image: &Description) -> Result<Option<Key>> {
+        if let Some(key) = self.private_key() {
+            return key.map(Some);
+        }
+        Ok(self.passphrase.clone().map(Key::Passphrase))
+    }
+
+    fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
+        if let (Some(key), None) = (&self.key, self.private_key()) {
+            return Ok(Some(VolumeKey::Recovery(key.clone())));
+        }
+        Ok(self.passphrase.clone().map(VolumeKey::Passphrase))
+    }
+}

@@ -1,0 +1,328 @@
+//! An open volume as a native object: reading. `changes.rs` has what changes it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bandsaw::device::BlockDeviceExt;
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemMut, Fork, NodeId};
+use bandsaw::ops::export::{self, Exported};
+use bandsaw::sync::RwLock;
+use bandsaw::{Error, Kind, Result};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::device::Device;
+use crate::entries::{Entries, Stat};
+use crate::failure::Outcome;
+use crate::progress;
+use crate::report::described;
+use crate::value::{Value, map};
+
+const LAYER: &str = "path";
+/// Symbolic links that are followed in one path, as in Linux.
+const MAX_LINKS: u32 = 40;
+
+/// An open volume. All methods may be called by several threads at the same time.
+#[pyclass(frozen, module = "bandsaw._bandsaw")]
+#[derive(Debug)]
+pub(crate) struct NativeVolume {
+    /// `None` once closed.
+    opened: RwLock<Option<OpenVolume>>,
+}
+
+/// The interfaces of a volume.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenVolume {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    /// `None`: open for reading.
+    pub(crate) changes: Option<Arc<dyn FileSystemMut>>,
+}
+
+impl NativeVolume {
+    pub(crate) fn new(opened: OpenVolume) -> Self {
+        Self {
+            opened: RwLock::new(Some(opened)),
+        }
+    }
+
+    pub(crate) fn opened(&self) -> Outcome<OpenVolume> {
+        let opened = self.opened.read().clone();
+        Ok(opened.ok_or_else(|| PyValueError::new_err("the volume is closed"))?)
+    }
+
+    pub(crate) fn fs(&self) -> Outcome<Arc<dyn FileSystem>> {
+        Ok(self.opened()?.fs)
+    }
+}
+
+#[pymethods]
+impl NativeVolume {
+    /// Returns the properties and the usage.
+    fn info(&self, py: Python<'_>) -> Outcome<Value> {
+        let fs = self.fs()?;
+        let of = py.detach(|| fs.volume());
+        Ok(map! {
+            "file_system": of.format,
+            "name": of.name,
+            "uuid": of.uuid.map(|uuid| uuid.to_string()),
+            "case_sensitive": of.case_sensitive,
+            "journaled": of.journaled,
+            "clean": of.clean,
+            "block_size": of.block_size,
+            "size": of.total,
+            "free": of.free,
+            "pending": of.pending,
+            "files": of.files,
+            "folders": of.folders,
+            "created": of.created.map(|time| time.to_string()),
+            "modified": of.modified.map(|time| time.to_string()),
+        })
+    }
+
+    #[getter]
+    fn writable(&self) -> Outcome<bool> {
+        Ok(self.opened()?.changes.is_some())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.opened.read().is_none()
+    }
+
+    /// Returns the attributes of the object at a path; of the target of a symbolic link if `follow`.
+    fn stat(&self, py: Python<'_>, path: &Bound<'_, PyString>, follow: bool) -> Outcome<Stat> {
+        let (fs, path) = (self.fs()?, text(path)?);
+        Ok(Stat::new(py.detach(|| resolve(&*fs, &path, follow))?))
+    }
+
+    /// Returns the attributes of the object with this number.
+    fn stat_node(&self, py: Python<'_>, node: u64) -> Outcome<Stat> {
+        let fs = self.fs()?;
+        Ok(Stat::new(py.detach(|| fs.attributes(NodeId(node)))?))
+    }
+
+    /// Returns an iterator over the entries of the folder at a path.
+    fn entries(
+        &self,
+        py: Python<'_>,
+        path: &Bound<'_, PyString>,
+        recursive: bool,
+    ) -> Outcome<Entries> {
+        let (opened, path) = (self.opened()?, text(path)?);
+        let found = py.detach(|| resolve(&*opened.fs, &path, true))?;
+        if found.kind != FileKind::Folder {
+            return Err(not_a_folder(&path).into());
+        }
+        let path = format!("/{}", path.trim_matches('/'));
+        Ok(Entries::new(
+            opened.fs,
+            (found.id, &path),
+            recursive,
+            opened.changes.is_some(),
+        ))
+    }
+
+    /// Opens a fork for reading, or for writing in place.
+    fn open(&self, py: Python<'_>, node: u64, fork: &str, writable: bool) -> Outcome<Device> {
+        let (opened, fork) = (self.opened()?, fork_of(fork)?);
+        let device = py.detach(|| match writable {
+            false => opened.fs.open(NodeId(node), fork),
+            true => changes(&opened)?.open_mut(NodeId(node), fork),
+        })?;
+        Ok(Device::new(device))
+    }
+
+    /// Returns all of a fork.
+    fn read<'py>(&self, py: Python<'py>, node: u64, fork: &str) -> Outcome<Bound<'py, PyBytes>> {
+        let (fs, fork) = (self.fs()?, fork_of(fork)?);
+        let device = py.detach(|| fs.open(NodeId(node), fork))?;
+        Device::new(device).pread(py, -1, 0)
+    }
+
+    /// Returns the target of a symbolic link.
+    fn readlink(&self, py: Python<'_>, node: u64) -> Outcome<String> {
+        let fs = self.fs()?;
+        Ok(py.detach(|| fs.read_link(NodeId(node)))?)
+    }
+
+    /// Returns the names of the extended attributes.
+    fn xattrs(&self, py: Python<'_>, node: u64) -> Outcome<Vec<String>> {
+        let fs = self.fs()?;
+        Ok(py.detach(|| fs.xattrs(NodeId(node)))?)
+    }
+
+    /// Returns the value of an extended attribute.
+    fn xattr<'py>(
+        &self,
+        py: Python<'py>,
+        node: u64,
+        name: &str,
+    ) -> Outcome<Option<Bound<'py, PyBytes>>> {
+        let fs = self.fs()?;
+        let value = py.detach(|| -> Result<_> {
+            let Some(value) = fs.xattr(NodeId(node), name)? else {
+                return Ok(None);
+            };
+            let length = usize::try_from(value.info().len).unwrap_or(usize::MAX);
+            value.read_vec(0, length).map(Some)
+        })?;
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// Extracts the object at a path into a folder of the host, or into a tar archive.
+    #[expect(clippy::too_many_arguments, reason = "the options of the verb")]
+    fn extract(
+        &self,
+        py: Python<'_>,
+        path: &Bound<'_, PyString>,
+        target: PathBuf,
+        tar: bool,
+        overwrite: bool,
+        special_files: bool,
+        setuid: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> Outcome<Value> {
+        let (fs, path) = (self.fs()?, text(path)?);
+        let options = export::FolderOptions {
+            overwrite,
+            special_files,
+            setuid,
+            ..export::FolderOptions::default()
+        };
+        let done = progress::run(py, progress, |progress| match tar {
+            true => to_archive(&*fs, &path, &target, overwrite, progress),
+            false => export::to_folder(&*fs, &path, &target, &options, progress),
+        })?;
+        Ok(exported(&done))
+    }
+
+    /// Makes everything durable.
+    fn sync(&self, py: Python<'_>) -> Outcome {
+        let opened = self.opened()?;
+        Ok(py.detach(|| opened.changes.map_or(Ok(()), |changes| changes.sync()))?)
+    }
+
+    /// Releases the volume. One that was open for changes is marked as clean.
+    fn close(&self, py: Python<'_>) -> Outcome {
+        let opened = self.opened.write().take();
+        Ok(py.detach(|| match opened {
+            Some(OpenVolume {
+                changes: Some(changes),
+                ..
+            }) => changes.unmount(),
+            _ => Ok(()),
+        })?)
+    }
+}
+
+impl Drop for NativeVolume {
+    fn drop(&mut self) {
+        // A volume that was not closed is marked as clean nevertheless; errors cannot be raised here.
+        if let Some(changes) = self.opened.get_mut().take().and_then(|one| one.changes) {
+            let _ = changes.unmount();
+        }
+    }
+}
+
+/// Returns the interface for changes.
+pub(crate) fn changes(opened: &OpenVolume) -> Result<&Arc<dyn FileSystemMut>> {
+    opened
+        .changes
+        .as_ref()
+        .ok_or_else(|| Error::new(Kind::ReadOnly, "volume", "the volume is open read-only"))
+}
+
+/// Returns a path in a volume. One that is not Unicode names nothing, as names in volumes are.
+pub(crate) fn text(path: &Bound<'_, PyString>) -> Result<String> {
+    match path.to_str() {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(Error::not_found(LAYER, path.to_string_lossy())),
+    }
+}
+
+pub(crate) fn fork_of(name: &str) -> Outcome<Fork> {
+    match name {
+        "data" => Ok(Fork::Data),
+        "resource" => Ok(Fork::Resource),
+        _ => Err(PyValueError::new_err("expected the fork \"data\" or \"resource\"").into()),
+    }
+}
+
+pub(crate) fn not_a_folder(path: &str) -> Error {
+    Error::new(Kind::NotFound, LAYER, "not a folder").named(path)
+}
+
+/// Returns the object at a path. Symbolic links in it are followed within the volume; that at its end if `follow`.
+pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, follow: bool) -> Result<Attributes> {
+    let mut above = Vec::new();
+    let mut at = fs.attributes(fs.root())?;
+    let mut links = 0;
+    let parts = |path: &str| -> Vec<String> {
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        parts.rev().map(str::to_owned).collect()
+    };
+    let mut ahead = parts(path);
+    while let Some(part) = ahead.pop() {
+        if at.kind != FileKind::Folder {
+            return Err(not_a_folder(path));
+        }
+        if part == ".." {
+            at = above.pop().unwrap_or(at);
+            continue;
+        }
+        let found = fs
+            .lookup(at.id, &part)?
+            .ok_or_else(|| Error::not_found(LAYER, path))?;
+        if found.kind == FileKind::Symlink && (follow || !ahead.is_empty()) {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Error::new(Kind::Limit, LAYER, "too many symbolic links").named(path));
+            }
+            let target = fs.read_link(found.id)?;
+            if target.starts_with('/') {
+                above.clear();
+                at = fs.attributes(fs.root())?;
+            }
+            ahead.extend(parts(&target));
+            continue;
+        }
+        above.push(std::mem::replace(&mut at, found));
+    }
+    Ok(at)
+}
+
+fn to_archive(
+    fs: &dyn FileSystem,
+    path: &str,
+    target: &std::path::Path,
+    overwrite: bool,
+    progress: &dyn bandsaw::progress::Progress,
+) -> Result<Exported> {
+    let failed = |error| Error::io("extract", "create", error).in_file(target);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(!overwrite);
+    options.create(true).truncate(true);
+    let mut file = std::io::BufWriter::new(options.open(target).map_err(failed)?);
+    let done = export::to_tar(fs, path, &mut file, progress)?;
+    file.into_inner()
+        .map_err(|error| failed(error.into_error()))?
+        .sync_all()
+        .map_err(failed)?;
+    Ok(done)
+}
+
+/// Returns the result of an export.
+fn exported(done: &Exported) -> Value {
+    let all = |errors: &[Error]| errors.iter().map(described).collect::<Vec<_>>();
+    map! {
+        "files": done.files,
+        "folders": done.folders,
+        "symlinks": done.symlinks,
+        "size": done.bytes,
+        "problems": all(&done.problems),
+        "problem_count": done.problem_count,
+        "notes": all(&done.notes),
+        "note_count": done.note_count,
+    }
+}

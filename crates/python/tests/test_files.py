@@ -1,0 +1,202 @@
+"""File objects against `io.BytesIO`, and concurrent reads."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bandsaw
+
+SIZE = 70_000
+DATA = random.Random(1).randbytes(SIZE)
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("seek"), st.integers(-SIZE, 2 * SIZE), st.sampled_from([0, 1, 2])),
+        st.tuples(st.just("read"), st.integers(-1, SIZE)),
+        st.tuples(st.just("readinto"), st.integers(0, SIZE)),
+        st.tuples(st.just("tell")),
+        st.tuples(st.just("write"), st.binary(max_size=5000)),
+        st.tuples(st.just("truncate"), st.integers(0, 2 * SIZE)),
+    ),
+    max_size=20,
+)
+
+
+def run(file: io.IOBase, step: tuple[object, ...]) -> object:
+    name, *arguments = step
+    try:
+        if name == "readinto":
+            buffer = bytearray(arguments[0])  # type: ignore[arg-type]
+            count = file.readinto(buffer)  # type: ignore[attr-defined]
+            return count, bytes(buffer[:count])
+        return getattr(file, str(name))(*arguments)
+    except (ValueError, io.UnsupportedOperation) as error:
+        return type(error)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> bandsaw.Image:
+    path = tmp_path_factory.mktemp("files") / "a.sparsebundle"
+    image = bandsaw.create(path, 32 << 20, fs="hfs+", volname="A")
+    image.volume().write_bytes("data", DATA)
+    return image
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps)
+def test_reading_is_that_of_bytesio(image: bandsaw.Image, steps: list[tuple[object, ...]]) -> None:
+    model = io.BytesIO(DATA)
+    with image.volume().open("data", buffering=0) as file:
+        for step in steps:
+            if step[0] in ("write", "truncate"):
+                continue
+            assert run(file, step) == run(model, step), step
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps)
+def test_writing_is_that_of_bytesio(image: bandsaw.Image, steps: list[tuple[object, ...]]) -> None:
+    volume = image.volume()
+    volume.write_bytes("changed", DATA)
+    model = io.BytesIO(DATA)
+    with volume.open("changed", "r+b", buffering=0) as file:
+        for step in steps:
+            expected = run(model, step)
+            if step[0] == "truncate":
+                # `BytesIO` does not grow by a truncation; files do.
+                size = int(str(step[1]))
+                at = model.tell()
+                if size > len(model.getvalue()):
+                    model.seek(0, 2)
+                    model.write(bytes(size - len(model.getvalue())))
+                    model.seek(at)
+                expected = size
+            assert run(file, step) == expected, step
+    assert volume.read_bytes("changed") == model.getvalue()
+
+
+def test_modes(image: bandsaw.Image) -> None:
+    volume = image.volume()
+    with volume.open("text.txt", "w", encoding="utf-8", newline="\n") as text:
+        text.write("Grüße\n")
+        assert not volume.exists("text.txt")
+    assert volume.read_text("text.txt") == "Grüße\n"
+    with pytest.raises(bandsaw.Exists):
+        volume.open("text.txt", "xb")
+    with volume.open("text.txt", "ab") as file:
+        file.write(b"more\n")
+    with volume.open("text.txt", "r") as text:
+        assert text.read() == "Grüße\nmore\n"
+    with volume.open("text.txt", "r+b") as both:
+        both.seek(6)
+        assert both.read(1) == b"e"
+        both.seek(0)
+        both.write(b"g")
+    assert volume.read_bytes("text.txt").startswith(b"gr")
+    with volume.open("text.txt", "r+b", fork="data", buffering=0) as raw:
+        assert raw.truncate(3) == 3
+    assert volume.stat("text.txt").st_size == 3
+    for mode in ("", "rw", "q", "rbt"):
+        with pytest.raises(ValueError):
+            volume.open("text.txt", mode)
+    with pytest.raises(IsADirectoryError):
+        volume.open("/")
+    with pytest.raises(FileNotFoundError):
+        volume.open("nothing")
+    with volume.open("text.txt") as reader, pytest.raises(io.UnsupportedOperation):
+        reader.write(b"x")  # type: ignore[attr-defined]
+
+
+def test_a_file_that_is_replaced_keeps_its_attributes(image: bandsaw.Image) -> None:
+    volume = image.volume()
+    volume.write_bytes("kept", b"one")
+    volume.set_attributes("kept", mode=0o751, uid=7, gid=8)
+    volume.set_xattr("kept", "com.example", b"value")
+    before = volume.stat("kept")
+    with volume.open("kept", "wb") as file:
+        file.write(b"two")
+    after = volume.stat("kept")
+    assert volume.read_bytes("kept") == b"two"
+    assert (after.st_mode & 0o7777, after.st_uid, after.st_gid) == (0o751, 7, 8)
+    assert after.st_birthtime_ns == before.st_birthtime_ns
+    assert volume.xattrs("kept") == {"com.example": b"value"}
+
+
+def test_closing_the_image_writes_the_buffers(tmp_path: Path) -> None:
+    with bandsaw.create(tmp_path / "a.sparsebundle", 32 << 20, fs="hfs+", volname="A") as image:
+        file = image.volume().open("late", "w")
+        file.write("late")
+    with bandsaw.open(tmp_path / "a.sparsebundle", writable=True) as image:
+        assert image.volume().read_text("late") == "late"
+        with pytest.raises((bandsaw.LimitExceeded, OSError)), image.volume().open("huge", "wb", buffering=0) as raw:
+            for _ in range(40):
+                raw.write(bytes(1 << 20))
+        assert image.volume().listdir() == ["late"]
+
+
+def test_buffers(image: bandsaw.Image) -> None:
+    with image.volume().open("data", buffering=0) as file:
+        exact = bytearray(100)
+        assert file.pread_into(exact, 5) == 100
+        assert exact == DATA[5:105]
+        view = memoryview(bytearray(100))[10:20]
+        assert file.pread_into(view, 5) == 10
+        assert view == DATA[5:15]
+        for wrong in (b"read-only", memoryview(bytearray(100))[::2], "text", 5):
+            with pytest.raises((BufferError, TypeError)):
+                file.pread_into(wrong, 0)  # type: ignore[arg-type]
+        with pytest.raises(ValueError):
+            file.pread(1, -1)
+        assert file.pread(10, SIZE) == b""
+        assert file.pread(10, 1 << 62) == b""
+        assert file.tell() == 0
+
+
+def test_extents(image: bandsaw.Image) -> None:
+    extents = list(image.extents())
+    assert extents[0].offset == 0
+    for one, next_one in zip(extents, extents[1:], strict=False):
+        assert one.offset + one.length == next_one.offset
+        assert one.kind != next_one.kind
+    assert extents[-1].offset + extents[-1].length == image.size
+    assert {one.kind for one in extents} <= {"hole", "zero", "data"}
+    assert list(image.extents(512, 1024)) == [(512, 512, "data")]
+
+
+def test_threads_share_a_file(image: bandsaw.Image) -> None:
+    failures: list[BaseException] = []
+    with image.volume().open("data", buffering=0) as file:
+
+        def work(seed: int) -> None:
+            draw = random.Random(seed)
+            try:
+                for _ in range(200):
+                    at, size = draw.randrange(SIZE), draw.randrange(5000)
+                    assert file.pread(size, at) == DATA[at : at + size]
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_the_disk_is_what_the_command_converts(image: bandsaw.Image, tmp_path: Path) -> None:
+    image.volume().sync()
+    image.convert(tmp_path / "copy.img", format="UDRW")
+    assert image.disk.pread(-1, 0) == (tmp_path / "copy.img").read_bytes()
+    with image.open_disk() as one, image.open_disk() as other:
+        one.seek(512)
+        assert (one.read(8), other.tell()) == (b"EFI PART", 0)
+    assert image.disk.seek(-512, os.SEEK_END) == image.size - 512
