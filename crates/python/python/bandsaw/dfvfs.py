@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from dfvfs.credentials import credentials
+from dfvfs.credentials import manager as credentials_manager
 from dfvfs.file_io import file_object_io
 from dfvfs.lib import definitions, errors
 from dfvfs.path import modi_path_spec as _modi_path_spec
@@ -63,6 +65,13 @@ class BandsawFile(file_object_io.FileObjectIO):  # type: ignore[misc]
         return size
 
 
+class BandsawCredentials(credentials.Credentials):  # type: ignore[misc]
+    """The credentials of images in the key chain."""
+
+    CREDENTIALS = frozenset(["password"])
+    TYPE_INDICATOR = _modi_path_spec.MODIPathSpec.TYPE_INDICATOR
+
+
 class BandsawResolverHelper(resolver_helper.ResolverHelper):  # type: ignore[misc]
     """The resolver helper for images."""
 
@@ -84,3 +93,8 @@ def register() -> None:
     if known is not None:
         manager.ResolverHelperManager.DeregisterHelper(known)
     manager.ResolverHelperManager.RegisterHelper(own)
+    try:
+        credentials_manager.CredentialsManager.RegisterCredentials(BandsawCredentials())
+    except KeyError:
+        # Another package knows credentials of this type already.
+        pass

@@ -138,7 +138,10 @@ class _Part(io.RawIOBase):
 
 
 class BandsawVolumeSystem(VolumeSystem):  # type: ignore[misc]
-    """The volumes of an image, by its partition map or without one."""
+    """The volumes of an image, by its partition map or without one.
+
+    `dissect.volume` 3.18 leaves out the last sector of a GPT partition, and an HFS+ volume that ends there does not open.
+    """
 
     __type__ = "bandsaw"
 
