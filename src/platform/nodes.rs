@@ -108,20 +108,29 @@ fn xattr_list(node: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
         Err(error) if super::host::is_unsupported(error) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     }
-    whole(|buf| rustix::fs::flistxattr(node, buf))
+    whole(
+        || rustix::fs::flistxattr_query(node),
+        |buf| rustix::fs::flistxattr(node, buf),
+    )
 }
 
 fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
-    whole(|buf| rustix::fs::fgetxattr(node, host_name, buf))
+    whole(
+        || rustix::fs::fgetxattr_query(node, host_name),
+        |buf| rustix::fs::fgetxattr(node, host_name, buf),
+    )
 }
 
-/// Returns all that `read` has: asked with an empty buffer it returns the length. A buffer that is too
-/// small is an error, but macOS fills it with the beginning of a resource fork: so the buffer is a byte
-/// larger than the length, and what fills it has grown meanwhile.
-fn whole(mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Vec<u8>> {
+/// Returns all that `read` has, of which `ask` tells the length. A buffer that is too small is an error,
+/// but macOS fills it with the beginning of a resource fork: so the buffer is a byte larger than the
+/// length, and what fills it has grown meanwhile.
+fn whole(
+    mut ask: impl FnMut() -> rustix::io::Result<usize>,
+    mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> io::Result<Vec<u8>> {
     const MOST: usize = 1 << 30;
     loop {
-        let length = read(&mut [])?;
+        let length = ask()?;
         if length > MOST {
             let what = format!("{length} bytes, more than {MOST}");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
@@ -175,15 +184,33 @@ mod tests {
 
     /// Reads an attribute as the host does: `cuts` as macOS a resource fork, else as other attributes.
     fn attribute(value: &[u8], cuts: bool, buf: &mut [u8]) -> rustix::io::Result<usize> {
-        if buf.is_empty() {
-            return Ok(value.len());
-        }
         if buf.len() < value.len() && !cuts {
             return Err(Errno::RANGE);
         }
         let length = value.len().min(buf.len());
         buf[..length].copy_from_slice(&value[..length]);
         Ok(length)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn attributes_of_a_file_are_read_as_they_were_set() {
+        // On the disk of the build: it has attributes.
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let mut expected = Vec::new();
+        for length in [0, 1, 1000] {
+            let (name, value) = (format!("length of {length} bytes"), vec![7; length]);
+            set_xattr(file.as_fd(), &name, &value).unwrap();
+            expected.push((name, value));
+        }
+        // More names than the first buffer holds.
+        for number in 10..20 {
+            let name = format!("{number}{}", "n".repeat(30));
+            set_xattr(file.as_fd(), &name, b"value").unwrap();
+            expected.push((name, b"value".to_vec()));
+        }
+        expected.sort();
+        assert!(xattrs(file.as_fd()).unwrap() == expected);
     }
 
     #[test]
@@ -200,8 +227,9 @@ mod tests {
     fn an_attribute_is_read_to_its_end() {
         let value: Vec<u8> = (0..300_000_u32).map(|at| at as u8).collect();
         for (cuts, length) in [(true, 300_000), (true, 65_536), (true, 0), (false, 300_000)] {
-            let read = whole(|buf| attribute(&value[..length], cuts, buf)).unwrap();
-            assert!(read == value[..length], "{cuts} {length}: {}", read.len());
+            let value = &value[..length];
+            let read = whole(|| Ok(length), |buf| attribute(value, cuts, buf)).unwrap();
+            assert!(read == value, "{cuts} {length}: {}", read.len());
         }
     }
 
@@ -209,17 +237,16 @@ mod tests {
     fn an_attribute_that_grows_meanwhile_is_read_again() {
         let value: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
         for cuts in [true, false] {
-            let mut asked = 0;
-            let read = whole(|buf| {
-                asked += 1;
-                let length = if asked == 1 { 1000 } else { value.len() };
-                attribute(&value[..length], cuts, buf)
-            });
+            let mut lengths = [1000, value.len()].into_iter();
+            let read = whole(
+                || Ok(lengths.next().unwrap()),
+                |buf| attribute(&value, cuts, buf),
+            );
             assert!(read.unwrap() == value);
-            assert_eq!(asked, 4);
+            assert_eq!(lengths.next(), None, "it is asked twice");
         }
-        let long = whole(|_| Ok(usize::MAX));
+        let long = whole(|| Ok(usize::MAX), |_| unreachable!("nothing is read"));
         assert_eq!(long.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert!(whole(|_| Err(Errno::IO)).is_err());
+        assert!(whole(|| Err(Errno::IO), |_| Ok(0)).is_err());
     }
 }
