@@ -69,6 +69,10 @@ impl Failure {
     }
 
     /// Returns the same failure, which the caller of this process reports.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are attached on Linux alone")
+    )]
     pub(crate) fn silent(mut self) -> Self {
         let exit = self.exit.unwrap_or_else(|| Exit::of(&self.error));
         self.exit = Some(Exit::Reported(exit.code()));

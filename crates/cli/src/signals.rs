@@ -37,6 +37,10 @@ impl Signals {
     }
 
     /// Fails if there was a request, also one that only interrupted earlier work.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are attached on Linux alone")
+    )]
     pub(crate) fn check(&mut self) -> Outcome {
         let failed = |source: io::Error| Error::io("signals", "catch", source);
         self.read.set_nonblocking(true).map_err(failed)?;

@@ -164,6 +164,10 @@ impl OpenArgs {
     }
 
     /// The same options for a part of the disk.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are attached on Linux alone")
+    )]
     pub(crate) fn of_section(&self, section: Option<Section>) -> Self {
         Self {
             section,

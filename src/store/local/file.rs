@@ -438,7 +438,7 @@ fn grain(blksize: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{BlockDeviceExt, ExtentKind};
+    use crate::device::BlockDeviceExt;
 
     fn scratch(len: u64) -> (tempfile::TempDir, LocalFile) {
         let folder = tempfile::tempdir().unwrap();
@@ -452,6 +452,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn holes_of_the_host_are_zeros() {
+        use crate::device::ExtentKind;
+
         let (_folder, file) = scratch(1 << 20);
         file.write_at(512 << 10, &[1; 4096]).unwrap();
         let kinds: Vec<_> = file

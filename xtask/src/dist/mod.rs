@@ -325,6 +325,16 @@ impl Release {
         Ok(folder)
     }
 
+    /// Returns the date of the release, in a form of date(1).
+    fn day(&self, form: &str) -> Result<String> {
+        let at = format!("@{}", self.date);
+        said(
+            Command::new("date")
+                .args(["-u", "-d", &at, form])
+                .env("LC_ALL", "C"),
+        )
+    }
+
     fn name(&self, target: &str) -> String {
         format!("bandsaw-{}-{target}", self.version)
     }
@@ -404,7 +414,7 @@ impl Release {
             sizes(tree)?.div_ceil(1024),
             version = self.version,
         );
-        let day = said(Command::new("date").args(["-R", "-u", "-d", &format!("@{}", self.date)]))?;
+        let day = self.day("-R")?;
         let changelog = format!(
             "bandsaw ({}) unstable; urgency=medium\n\n  * See NEWS.md.gz.\n\n -- {MAINTAINER}  {day}\n",
             self.version
@@ -446,15 +456,18 @@ impl Release {
     }
 
     fn rpm_package(&self, architecture: &str, tree: &Path) -> Result<PathBuf> {
+        let day = self.day("+%a %b %d %Y")?;
         let spec = format!(
             "Name: bandsaw\nVersion: {version}\nRelease: 1\nSummary: {SUMMARY}\n\
-             License: MIT OR Apache-2.0\nURL: {HOMEPAGE}\nRecommends: fuse3\n\n\
+             License: MIT OR Apache-2.0\nURL: {HOMEPAGE}\nRecommends: fuse3\n\
+             Packager: {MAINTAINER}\nGroup: System/Filesystems\n\n\
              %description\n{}\n%install\ncp -a {tree}/. %{{buildroot}}\n\n\
              %files\n/usr/bin/bandsaw\n/usr/sbin/mount.bandsaw\n/usr/lib/systemd/system/{SERVICE}\n\
-             /usr/share/man/man1/*\n/usr/share/man/man8/*\n/usr/share/doc/bandsaw\n\
+             %doc /usr/share/man/man1/*\n%doc /usr/share/man/man8/*\n%doc /usr/share/doc/bandsaw\n\
              /usr/share/bash-completion/completions/bandsaw\n\
              /usr/share/fish/vendor_completions.d/bandsaw.fish\n\
-             /usr/share/zsh/vendor-completions/_bandsaw\n",
+             /usr/share/zsh/vendor-completions/_bandsaw\n\n\
+             %changelog\n* {day} {MAINTAINER} - {version}-1\n- See NEWS.md.gz.\n",
             DESCRIPTION.replace("\n ", "\n").trim_start(),
             version = self.version,
             tree = tree.display(),

@@ -74,6 +74,10 @@ pub(crate) struct AttachedVolume {
 
 impl AttachedVolume {
     /// Returns the file system, or the image format for a disk.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are attached on Linux alone")
+    )]
     pub(crate) fn contents(&self) -> &str {
         let known = self.file_system.as_ref().or(self.format.as_ref());
         known.map_or("", String::as_str)
