@@ -36,6 +36,7 @@ mod survey;
 mod unlock;
 pub(crate) mod unstored;
 mod volume;
+mod volume_format;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,8 +75,9 @@ pub use remote::{LocalCache, NetworkOptions};
 pub use resumable::ResumableImage;
 pub use section::Section;
 pub use unlock::{Keys, volume_key};
+pub use volume::Volume;
 pub(crate) use volume::find as find_volumes;
-pub use volume::{Volume, VolumeFormat};
+pub use volume_format::VolumeFormat;
 
 const LAYER: &str = "image";
 

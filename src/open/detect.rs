@@ -1,6 +1,6 @@
 //! Detection of file systems, and of what other systems keep in their place, by their magic.
 
-use super::volume::VolumeFormat;
+use super::volume_format::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::hfsplus;

@@ -9,7 +9,8 @@ use super::apfs::{ApfsDriver, VolumeQuery};
 use super::hfsplus::HfsPlusDriver;
 use super::quick_check::NodeLimit;
 use super::unlock::Keys;
-use super::volume::{LAYER, Volume, VolumeFormat};
+use super::volume::{LAYER, Volume};
+use super::volume_format::VolumeFormat;
 use crate::device::BlockDevice;
 #[cfg(feature = "foreign")]
 use crate::fs::foreign::{Foreign, ForeignFree};

@@ -1,109 +1,25 @@
 //! The file systems on a disk: their location and opening.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{self, SurveyedContainer, VolumeQuery};
 use super::detect::detect_file_system;
 use super::driver::Driver;
-use super::quick_check;
+use super::quick_check::NodeLimit;
 use super::unlock::Keys;
+use super::volume_format::VolumeFormat;
 use crate::address::VolumeSelector;
-use crate::device::{BlockDevice, Slice};
+use crate::device::{Access, BlockDevice, Slice};
 use crate::fs::apfs::VolumeWriter;
 use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::fs::{FileSystem, FileSystemMut, ResizeVolume};
 use crate::partition::Map;
-use crate::problem::Problems;
+use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 pub(super) const LAYER: &str = "volume";
-
-/// A file system, or what another system keeps in its place, by name. Unsupported ones are included so that messages can name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "their names")]
-pub enum VolumeFormat {
-    HfsPlus,
-    Hfsx,
-    Hfs,
-    Apfs,
-    Fat,
-    ExFat,
-    Ntfs,
-    Ext,
-    Xfs,
-    Btrfs,
-    Iso9660,
-    Udf,
-    Luks,
-    Lvm,
-    Swap,
-}
-
-impl VolumeFormat {
-    /// Returns the usual name of the format.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::HfsPlus => "HFS+",
-            Self::Hfsx => "HFSX",
-            Self::Hfs => "HFS",
-            Self::Apfs => "APFS",
-            Self::Fat => "FAT",
-            Self::ExFat => "exFAT",
-            Self::Ntfs => "NTFS",
-            Self::Ext => "ext2/3/4",
-            Self::Xfs => "XFS",
-            Self::Btrfs => "Btrfs",
-            Self::Iso9660 => "ISO 9660",
-            Self::Udf => "UDF",
-            Self::Luks => "LUKS encryption",
-            Self::Lvm => "an LVM physical volume",
-            Self::Swap => "Linux swap space",
-        }
-    }
-
-    /// Returns the driver of the Linux kernel that mounts the format, if there is one and Bandsaw
-    /// does not read it.
-    pub const fn linux_driver(self) -> Option<&'static str> {
-        match self {
-            Self::Hfs => Some("hfs"),
-            Self::Fat => Some("vfat"),
-            Self::ExFat => Some("exfat"),
-            Self::Ntfs => Some("ntfs3"),
-            Self::Iso9660 => Some("iso9660"),
-            Self::Udf => Some("udf"),
-            Self::Ext => Some("ext4"),
-            Self::Xfs => Some("xfs"),
-            Self::Btrfs => Some("btrfs"),
-            Self::HfsPlus | Self::Hfsx | Self::Apfs => None,
-            Self::Luks | Self::Lvm | Self::Swap => None,
-        }
-    }
-
-    /// Returns true if it is HFS+ or HFSX.
-    pub const fn is_hfs_plus(self) -> bool {
-        matches!(self, Self::HfsPlus | Self::Hfsx)
-    }
-
-    /// Returns true if the format is a container of several volumes, which share its space: APFS.
-    pub const fn is_container(self) -> bool {
-        matches!(self, Self::Apfs)
-    }
-
-    /// Returns true if this version reads the format.
-    pub const fn is_supported(self) -> bool {
-        self.is_hfs_plus() || self.is_container()
-    }
-}
-
-impl fmt::Display for VolumeFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// A file system found on a disk; for APFS, a container of volumes.
 #[derive(Debug, Clone)]
@@ -202,18 +118,44 @@ impl Volume {
     /// finds, if its format is checked.
     pub fn find_damage(&self) -> Result<Option<Error>> {
         if self.format.is_supported() {
-            quick_check::damage(self)
+            self.quick_damage()
         } else {
             Ok(None)
         }
     }
 
-    /// Refuses a volume that a [quick check](super::OpenOptions::change_damaged) finds damaged.
+    /// Refuses to change a volume that a [quick check](super::OpenOptions::change_damaged) finds
+    /// damaged. No key is requested, so the files of an encrypted volume are not checked. Other errors
+    /// are ignored: opening the volume reports them.
+    ///
+    /// [`Kind::Corrupt`] with the first finding.
     pub(crate) fn check_before_change(&self) -> Result<()> {
-        if self.change_damaged {
+        let is_read_only = self.device().info().access == Access::ReadOnly;
+        if self.change_damaged || is_read_only || self.checkpoint.is_some() {
             return Ok(());
         }
-        quick_check::check(self)
+        self.quick_damage()?.map_or(Ok(()), Err)
+    }
+
+    /// Returns the damage that the first part of the volume's check finds.
+    fn quick_damage(&self) -> Result<Option<Error>> {
+        let problems = self.driver().quick_check(self, &NodeLimit::new())?;
+        let mut damage = problems
+            .into_iter()
+            .filter(|problem| problem.severity == Severity::Damage);
+        let Some(first) = damage.next() else {
+            return Ok(None);
+        };
+        let message = match damage.count() {
+            0 => "is damaged".to_owned(),
+            more => format!("is damaged in {} places or more; the first", more + 1),
+        };
+        Ok(Some(
+            Error::new(Kind::Corrupt, "quick check", message)
+                .because(Reason::DamagedVolume)
+                .named(self.place())
+                .caused_by(first.error),
+        ))
     }
 
     /// Opens a volume of the container by number, from 1, or the first, for changes.
@@ -334,10 +276,8 @@ pub(super) fn first_writable(
     let usable = volumes
         .iter()
         .position(|volume| volume.format.is_supported());
-    if let Some(damaged) = usable.and_then(|first| volumes.get(first))
-        && !damaged.change_damaged
-    {
-        quick_check::check(damaged)?;
+    if let Some(damaged) = usable.and_then(|first| volumes.get(first)) {
+        damaged.check_before_change()?;
     }
     first(volumes, |volume| volume.open_mut_within(None, keys))?
         .ok_or_else(|| none_of(unseen(volumes), volumes, "no writable volume"))

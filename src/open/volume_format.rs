@@ -1,0 +1,88 @@
+//! The formats of volumes, by name.
+
+use std::fmt;
+
+/// A file system, or what another system keeps in its place, by name. Unsupported ones are included so
+/// that messages can name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "their names")]
+pub enum VolumeFormat {
+    HfsPlus,
+    Hfsx,
+    Hfs,
+    Apfs,
+    Fat,
+    ExFat,
+    Ntfs,
+    Ext,
+    Xfs,
+    Btrfs,
+    Iso9660,
+    Udf,
+    Luks,
+    Lvm,
+    Swap,
+}
+
+impl VolumeFormat {
+    /// Returns the usual name of the format.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HfsPlus => "HFS+",
+            Self::Hfsx => "HFSX",
+            Self::Hfs => "HFS",
+            Self::Apfs => "APFS",
+            Self::Fat => "FAT",
+            Self::ExFat => "exFAT",
+            Self::Ntfs => "NTFS",
+            Self::Ext => "ext2/3/4",
+            Self::Xfs => "XFS",
+            Self::Btrfs => "Btrfs",
+            Self::Iso9660 => "ISO 9660",
+            Self::Udf => "UDF",
+            Self::Luks => "LUKS encryption",
+            Self::Lvm => "an LVM physical volume",
+            Self::Swap => "Linux swap space",
+        }
+    }
+
+    /// Returns the driver of the Linux kernel that mounts the format, if there is one and Bandsaw
+    /// does not read it.
+    pub const fn linux_driver(self) -> Option<&'static str> {
+        match self {
+            Self::Hfs => Some("hfs"),
+            Self::Fat => Some("vfat"),
+            Self::ExFat => Some("exfat"),
+            Self::Ntfs => Some("ntfs3"),
+            Self::Iso9660 => Some("iso9660"),
+            Self::Udf => Some("udf"),
+            Self::Ext => Some("ext4"),
+            Self::Xfs => Some("xfs"),
+            Self::Btrfs => Some("btrfs"),
+            Self::HfsPlus | Self::Hfsx | Self::Apfs => None,
+            Self::Luks | Self::Lvm | Self::Swap => None,
+        }
+    }
+
+    /// Returns true if it is HFS+ or HFSX.
+    pub const fn is_hfs_plus(self) -> bool {
+        matches!(self, Self::HfsPlus | Self::Hfsx)
+    }
+
+    /// Returns true if the format is a container of several volumes, which share its space: APFS.
+    pub const fn is_container(self) -> bool {
+        matches!(self, Self::Apfs)
+    }
+
+    /// Returns true if this version reads the format.
+    pub const fn is_supported(self) -> bool {
+        self.is_hfs_plus() || self.is_container()
+    }
+}
+
+impl fmt::Display for VolumeFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
