@@ -486,6 +486,11 @@ impl BlockDevice for Asif {
             return Ok(());
         }
         let _one_at_a_time = self.one_at_a_time()?;
+        if !self.begun.load(Ordering::Acquire) {
+            // Nothing was changed, and a commit would truncate the file: data after its last chunk is
+            // kept from the first change on.
+            return self.failed.note(self.file.flush());
+        }
         self.failed
             .note(self.relocate_some().and_then(|held| self.commit(held)))
     }

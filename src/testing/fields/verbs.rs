@@ -49,6 +49,8 @@ enum Verb {
     Mount,
     /// `serve`: a trim at the start, and a client that writes what it has read.
     Serve,
+    /// `serve` without a client: the image is opened and flushed.
+    Idle,
     Compact,
     CompactZeros,
     Trim,
@@ -63,7 +65,7 @@ enum Verb {
     RestoreSnapshot,
 }
 
-const VERBS: [Verb; 24] = [
+const VERBS: [Verb; 25] = [
     Verb::Put,
     Verb::Overwrite,
     Verb::Remove,
@@ -76,6 +78,7 @@ const VERBS: [Verb; 24] = [
     Verb::Decompress,
     Verb::Mount,
     Verb::Serve,
+    Verb::Idle,
     Verb::Compact,
     Verb::CompactZeros,
     Verb::Trim,
@@ -108,6 +111,7 @@ impl Verb {
             Self::Decompress => "decompress",
             Self::Mount => "mount",
             Self::Serve => "serve",
+            Self::Idle => "serve, idle",
             Self::Compact => "compact",
             Self::CompactZeros => "compact --zeros",
             Self::Trim => "trim",
@@ -202,6 +206,11 @@ impl Verb {
                 change_volume(&image, keys, &add)
             }
             Self::Serve => serve(&open::open(path, &writing(keys))?),
+            Self::Idle => {
+                let image = open::open(path, &writing(keys))?;
+                before_use(&image, None, &Silent)?;
+                image.disk().flush()
+            }
             Self::Compact | Self::CompactZeros => {
                 let options = compact::Options {
                     zeros: (self == Self::CompactZeros).then_some(true),
