@@ -747,8 +747,6 @@ fn a_state_that_is_none_is_told_when_it_is_read() {
     assert_eq!(problems_in(file)[0].0, Severity::Damage);
 }
 
-/// The check continues after damage: it still finds the masks of the metadata, and the owner of the
-/// last chunk.
 /// One bit of an entry says that a full chunk is partly written. Its mask then hides nothing: it says that
 /// all blocks are written, or that none ever was, which is damage.
 #[test]
@@ -785,6 +783,103 @@ fn a_full_chunk_whose_entry_says_that_it_is_partly_written() {
     refused(image.write_at(MIB + 4096, &[7; 4096]));
 }
 
+/// A use without a change keeps data after the last chunk: it may be a chunk whose entry is damaged.
+#[test]
+fn a_flush_without_a_change_changes_nothing() {
+    let (file, image) = in_memory(4 * MIB);
+    image.write_at(0, &[7; 4096]).unwrap();
+    image.flush().unwrap();
+    drop(image);
+    file.write_at(TABLE as u64, &[0; 8]).unwrap();
+    let damaged = file.to_vec();
+    let image = Asif::open(file.clone()).unwrap();
+    assert_eq!(image.orphans().unwrap().len(), 1);
+    image.flush().unwrap();
+    drop(image);
+    assert!(file.to_vec() == damaged);
+}
+
+/// One bit of an entry says that a partly written chunk is full. What is written to it stays when the bit
+/// is corrected.
+#[test]
+fn a_partly_written_chunk_whose_entry_says_that_it_is_full() {
+    let (file, image) = in_memory(4 * MIB);
+    let bytes = Random::new(6).bytes(64 << 10);
+    for at in [0, MIB] {
+        image.write_at(at, &bytes[..4096]).unwrap();
+    }
+    image.flush().unwrap();
+    drop(image);
+    let set_states = |state: u8| {
+        for at in [TABLE, TABLE + 8] {
+            file.write_at(at as u64, &[state]).unwrap();
+        }
+    };
+    assert_eq!(file.to_vec()[TABLE], 0xC0, "a partly written chunk");
+    set_states(0x40);
+    let image = Asif::open(file.clone()).unwrap();
+    image.write_at(8192, &bytes[8192..]).unwrap();
+    image.flush().unwrap();
+    image.write_at(12_288, &bytes[12_288..]).unwrap();
+    image.flush().unwrap();
+    drop(image);
+    set_states(0xC0);
+    assert_eq!(problems_in(file.to_vec()), []);
+    let image = Asif::open(file.clone()).unwrap();
+    let mut expected = bytes.clone();
+    expected[4096..8192].fill(0);
+    assert!(image.read_vec(0, bytes.len()).unwrap() == expected);
+    // The other chunk was not written, and keeps its mask.
+    assert!(image.read_vec(MIB, 4096).unwrap() == bytes[..4096]);
+    assert_eq!(image.unwritten_data(u64::MAX).unwrap(), []);
+}
+
+/// Data in blocks that count as unwritten is found, becomes that of the disk or is removed.
+#[test]
+fn data_in_unwritten_blocks() {
+    const LEN: usize = MIB as usize;
+    let (file, image) = in_memory(4 * MIB);
+    let bytes = Random::new(7).bytes(2 * LEN);
+    for at in [0, MIB] {
+        image
+            .write_at(at, &bytes[at as usize..][..LEN / 2])
+            .unwrap();
+    }
+    image.flush().unwrap();
+    assert_eq!(image.unwritten_data(u64::MAX).unwrap(), []);
+    drop(image);
+    // The first mask: all but the first four blocks are unwritten. The second: one block is.
+    let whole = file.to_vec();
+    let number = |at: usize| u64::from_be_bytes(whole[at..at + 8].try_into().unwrap());
+    let bitmap = (number(BITMAP_ENTRY) as usize) << 20;
+    assert_eq!(whole[bitmap], 0x55);
+    file.write_at(bitmap as u64 + 1, &[0; 511]).unwrap();
+    file.write_at(bitmap as u64 + 512, &[0x54]).unwrap();
+    let damaged = file.to_vec();
+    let hidden = [2048..MIB / 2, MIB..MIB + 512];
+    let image = Asif::open(file.clone()).unwrap();
+    assert_eq!(image.unwritten_data(u64::MAX).unwrap(), hidden);
+    assert_eq!(image.unwritten_data(0).unwrap(), []);
+    assert_eq!(image.read_vec(MIB, 512).unwrap(), [0; 512]);
+    image.restore_unwritten(&hidden).unwrap();
+    drop(image);
+    let image = open(file.to_vec()).unwrap();
+    for at in [0, LEN] {
+        assert!(image.read_vec(at as u64, LEN / 2).unwrap() == bytes[at..at + LEN / 2]);
+    }
+    assert_eq!(image.unwritten_data(u64::MAX).unwrap(), []);
+
+    let file = Arc::new(Memory::from(damaged));
+    let image = Asif::open(file.clone()).unwrap();
+    image.clear_unwritten(&hidden).unwrap();
+    drop(image);
+    let image = open(file.to_vec()).unwrap();
+    assert_eq!(image.unwritten_data(u64::MAX).unwrap(), []);
+    assert!(image.read_vec(0, 2048).unwrap() == bytes[..2048]);
+    assert!(image.read_vec(MIB + 512, 512).unwrap() == bytes[LEN + 512..][..512]);
+    assert_eq!(problems_in(file.to_vec()), []);
+}
+
 /// A chunk that loses all its written blocks when the disk shrinks is not stored any more.
 #[test]
 fn a_partly_written_chunk_without_a_written_block_is_removed() {
@@ -804,6 +899,8 @@ fn a_partly_written_chunk_without_a_written_block_is_removed() {
     assert_eq!(problems_in(file.to_vec()), []);
 }
 
+/// The check continues after damage: it still finds the masks of the metadata, and the owner of the
+/// last chunk.
 #[test]
 fn a_number_that_no_file_can_hold_is_told() {
     let file = some_chunks();

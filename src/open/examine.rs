@@ -92,6 +92,8 @@ pub struct Examination {
     pub is_in_doubt: bool,
     /// Stored data that belongs to no part of the disk.
     orphans: Vec<Orphan>,
+    /// The image, if it is ASIF.
+    asif: Option<Arc<asif::Asif>>,
     /// The contents of the disk, if it could be read.
     pub contents: Option<Contents>,
     /// True if compressed files are decoded.
@@ -372,7 +374,7 @@ fn examine_container(
     found: &mut Examination,
     progress: &dyn Progress,
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
-    let (problems, orphans) = (&mut found.problems, &mut found.orphans);
+    let (problems, orphans, asif) = (&mut found.problems, &mut found.orphans, &mut found.asif);
     let checked: Result<Arc<dyn BlockDevice>> = match format.container() {
         ContainerKind::SparseImage => {
             sparseimage::check(plain, problems, progress).and_then(|image| {
@@ -387,12 +389,14 @@ fn examine_container(
             }
             *orphans = image.orphans()?;
             let image = Arc::new(image);
+            *asif = Some(image.clone());
             let disk: Arc<dyn BlockDevice> = image.clone();
             let is_empty =
                 matches!(contents::find(&disk), Ok((None, volumes)) if volumes.is_empty());
             if is_empty && let Some((other, why)) = directories::that_opens(&image)? {
                 problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
                 *orphans = other.orphans()?;
+                *asif = Some(other.clone());
                 return Ok(other as _);
             }
             Ok(disk)
@@ -519,6 +523,20 @@ fn examine_disk(
                 .problems
                 .add(Severity::Note, Error::unsupported("disk", what));
         }
+        Contents::Blank if options.shadows.is_empty() => {
+            let bytes: u64 = found.orphans.iter().map(|orphan| orphan.len).sum();
+            if let Some(first) = found.orphans.first() {
+                let message = format!(
+                    "the disk is blank, but {bytes} stored bytes do not belong to any part of it \
+                     ({}): the index of the image may be damaged",
+                    first.what
+                );
+                found.is_in_doubt = true;
+                found
+                    .problems
+                    .add(Severity::Warning, Error::new(Kind::Corrupt, LAYER, message));
+            }
+        }
         Contents::Volumes | Contents::Blank => {}
     }
     let looked_into = if found.only_outside {
@@ -549,6 +567,17 @@ fn examine_disk(
     }
     if !found.only_outside && !found.orphans.is_empty() && options.shadows.is_empty() {
         compare_orphans(disk, map.as_ref(), &volumes, found, progress)?;
+    }
+    if !found.only_outside
+        && options.shadows.is_empty()
+        && let Some(image) = &found.asif
+        && let Some(place) = unstored::find_unwritten(image, &volumes, u64::MAX)?.first()
+    {
+        let message = unstored::describe_unwritten(place);
+        found.is_in_doubt = true;
+        found
+            .problems
+            .add(Severity::Warning, Error::new(Kind::Corrupt, LAYER, message));
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use super::guarded::Guarded;
 use super::lists::{self, ListDecision, ListEvidence};
 use super::opening::Opening;
 use super::{Layer, OpenOptions, Volume, contents, unstored};
+use crate::container::asif::Asif;
 use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
 use crate::container::{Format, Orphan};
 use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
@@ -28,6 +29,9 @@ use crate::store::{Staged, Store};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "image";
+/// Bytes read at most of blocks that an ASIF image marks as unwritten. Covers all of an image whose
+/// file has holes there, up to 4096 partly written chunks.
+const MAX_UNWRITTEN: u64 = 32 << 20;
 
 /// A container that was opened, before its contents were compared.
 #[derive(Debug)]
@@ -99,6 +103,7 @@ pub(super) fn pass(mut opened: OpenedContainer, opening: &mut Opening<'_>) -> Re
             store: opened.store.as_ref(),
             is_plain: opened.format.is_plain() && !opening.is_encrypted(),
             is_far: opening.is_far(),
+            asif: opening.layers.iter().find_map(Layer::asif),
             options: &opening.options,
         };
         let warnings = gate.compare()?;
@@ -130,6 +135,7 @@ struct Gate<'a> {
     is_plain: bool,
     /// The image is in a bucket, where requests are made in parallel.
     is_far: bool,
+    asif: Option<&'a Arc<Asif>>,
     options: &'a OpenOptions<'a>,
 }
 
@@ -154,6 +160,7 @@ impl Gate<'_> {
             warnings.extend(self.compare_with_stored()?);
         }
         warnings.extend(self.compare_volumes(map.as_ref(), &volumes)?);
+        self.compare_unwritten(&volumes)?;
         Ok(warnings)
     }
 
@@ -277,6 +284,17 @@ impl Gate<'_> {
             }
         }
         Ok(warnings)
+    }
+
+    /// Compares the unwritten blocks of an ASIF image with the volumes.
+    fn compare_unwritten(&self, volumes: &[Volume]) -> Result<()> {
+        let Some(image) = self.asif.filter(|_| self.options.shadows.is_empty()) else {
+            return Ok(());
+        };
+        match unstored::find_unwritten(image, volumes, MAX_UNWRITTEN)?.first() {
+            Some(place) => Err(repairable(unstored::describe_unwritten(place))),
+            None => Ok(()),
+        }
     }
 
     /// Decides by all evidence about the length of the disk, which `what` puts in doubt. Returns a

@@ -52,6 +52,8 @@ pub(crate) struct LowerDisk {
     pub(crate) disk: Arc<dyn BlockDevice>,
     /// All images of it from the bottom.
     pub(crate) links: Vec<Link>,
+    /// The layers of its image.
+    pub(crate) layers: Vec<Layer>,
     /// The sparse bundle, if it is one without layers over it.
     pub(crate) bundle: Option<Arc<Bundle>>,
     /// The topmost image of it, if that is ASIF.
@@ -82,7 +84,10 @@ pub(crate) fn below(path: &Path, options: &OpenOptions<'_>) -> Result<LowerDisk>
             })
         })
     };
-    opened.map_err(|error| error.in_file(path))
+    let layers = opening.layers;
+    opened
+        .map(|below| LowerDisk { layers, ..below })
+        .map_err(|error| error.in_file(path))
 }
 
 impl Opening<'_> {
@@ -157,6 +162,7 @@ impl LowerDisk {
         Self {
             disk: found.disk.clone(),
             links: vec![link],
+            layers: Vec::new(),
             bundle,
             top,
             note,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::volume::Volume;
 use crate::Result;
+use crate::container::asif::Asif;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::{FreeMap, FreeMapExt};
 use crate::partition::Map;
@@ -87,6 +88,57 @@ pub(crate) fn find(
         }
     }
     Ok(found)
+}
+
+/// Finds the places of the disk of `image` that its index does not mark as written, although the file has
+/// data for them and a volume uses them: the index is damaged. Reads about `most` bytes.
+///
+/// Volumes that are not clean, not in order or not supported do not count: what an interrupted write has
+/// left is no contradiction.
+pub(crate) fn find_unwritten(
+    image: &Asif,
+    volumes: &[Volume],
+    most: u64,
+) -> Result<Vec<Range<u64>>> {
+    let hidden = image.unwritten_data(most)?;
+    let mut places = Vec::new();
+    if hidden.is_empty() {
+        return Ok(places);
+    }
+    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+        let Some(Some(free)) = in_order(volume.trusted_free_map())? else {
+            continue;
+        };
+        let Some(mut own) = in_order(volume.own_ranges())? else {
+            continue;
+        };
+        own.sort_unstable_by_key(|range| range.start);
+        let end = volume.range.end.min(image.info().len);
+        for hidden in &hidden {
+            let part = hidden.start.max(volume.range.start)..hidden.end.min(end);
+            if !part.is_empty() {
+                add_used(&free, &own, volume.range.start, part, &mut places)?;
+            }
+        }
+    }
+    Ok(places)
+}
+
+/// Returns the answer of a volume that is in order; an error that is not about it stays one.
+fn in_order<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(error) if error.io_kind().is_some() => Err(error),
+        answer => Ok(answer.ok()),
+    }
+}
+
+/// Describes the first of the places that [`find_unwritten`] has found.
+pub(crate) fn describe_unwritten(place: &Range<u64>) -> String {
+    format!(
+        "bytes {} to {} of the disk are in use and stored, but their chunk marks them as \
+         unwritten: the index of the image may be damaged",
+        place.start, place.end
+    )
 }
 
 /// Returns true for entries of a map that hold no volume.

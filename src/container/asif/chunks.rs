@@ -72,7 +72,7 @@ impl Asif {
     }
 
     /// Returns the blocks that `within` overlaps.
-    fn blocks(&self, within: &Range<u64>) -> Range<u32> {
+    pub(super) fn blocks(&self, within: &Range<u64>) -> Range<u32> {
         let block = u64::from(self.geometry.block);
         narrow::<u32>(within.start / block)..narrow::<u32>(within.end.div_ceil(block))
     }
@@ -166,7 +166,7 @@ impl Asif {
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(piece)?;
         let place = match self.find(piece.chunk)? {
-            ChunkSource::Full(place) => place,
+            ChunkSource::Full(place) if self.tables.has_filled_mask(piece.chunk) => place,
             ChunkSource::Partial(place, mask)
                 if mask.is(self.blocks(&piece.within), BlockState::Written) =>
             {
@@ -181,17 +181,21 @@ impl Asif {
         Ok(true)
     }
 
-    /// Writes a piece of which some blocks were not marked as written before.
+    /// Writes a piece of which some blocks were not marked as written before, or the first one of a
+    /// session in a full chunk.
     fn write_first(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<()> {
         let _alone = self.units.exclusive(piece.chunk.0);
         let _noted = self.make(piece.chunk);
         self.check_piece(piece)?;
         let shows_below = self.layer.is_overlaid;
         match self.find(piece.chunk)? {
-            ChunkSource::Full(place) => self.file.write_at(
-                self.geometry.in_file(place, piece.within.clone()).start,
-                bytes,
-            ),
+            ChunkSource::Full(place) => {
+                self.tables.fill_mask(piece.chunk)?;
+                self.file.write_at(
+                    self.geometry.in_file(place, piece.within.clone()).start,
+                    bytes,
+                )
+            }
             ChunkSource::Partial(place, mask) => {
                 self.write_blocks(piece, place, (*mask).clone(), bytes)
             }
@@ -273,6 +277,7 @@ impl Asif {
             self.geometry.in_file(place, piece.within.clone()).start,
             bytes,
         )?;
+        self.tables.leave_mask(piece.chunk);
         self.tables
             .set(piece.chunk, ChunkEntry::Full(place), None, &self.space)
     }

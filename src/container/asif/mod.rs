@@ -5,7 +5,7 @@
 //! * [`load`]: loading and validation of these structures.
 //! * [`tables`] in memory, page by page ([`cache`]); [`mask`]: the block states of partly written
 //!   chunks; [`space`]: allocation of the chunks of the file.
-//! * [`chunks`]: reads and writes of the disk.
+//! * [`chunks`]: reads and writes of the disk; [`unwritten`]: data in blocks that count as unwritten.
 //! * [`commit`]: flush, by means of the inactive directory; [`compact`]: moving chunks down and
 //!   truncating the file, for which [`owners`] searches for their references.
 //! * [`create`], [`resize`], [`metadata`], [`check`](mod@check); [`overlay`]: the operations of a
@@ -29,6 +29,7 @@ mod repair;
 mod resize;
 mod space;
 mod tables;
+mod unwritten;
 
 use std::ops::Range;
 use std::sync::Arc;

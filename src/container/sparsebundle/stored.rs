@@ -124,6 +124,28 @@ impl Bundle {
         Ok(orphans(found))
     }
 
+    /// Finds the files in `bands/` with other names than those of bands, although they hold data: one of
+    /// them may be a band. They are never read, and never removed.
+    pub fn misnamed(&self, progress: &dyn Progress) -> Result<Vec<Orphan>> {
+        let mut found = Vec::new();
+        self.bands.store().list(BANDS, &mut |entry| {
+            progress.check()?;
+            if BandIndex::from_name(BANDS, entry.name).is_none()
+                && check_name(entry.name).is_some()
+                && let Some(meta) = entry.meta()?.filter(|meta| meta.len > 0)
+            {
+                found.push(Orphan {
+                    what: "file that has no name of a band".to_owned(),
+                    place: Place::Name(entry.name.to_owned()),
+                    len: meta.len,
+                    is_past_end: false,
+                });
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// Removes these [orphans](Self::orphans) with their maps. Durable after the next flush.
     pub fn remove_orphans(&self, orphans: &[Orphan]) -> Result<()> {
         self.bands.check_changeable()?;

@@ -155,7 +155,12 @@ impl<'a> LayerRepair<'a> {
                 self.take_outside("ASIF", Ok(steps))?;
                 let progress = self.progress;
                 let repair = |orphans| asif::repair(&plain, orphans, progress);
-                let steps = self.with_orphans(format, "ASIF", &repair);
+                let steps = self
+                    .with_orphans(format, "ASIF", &repair)
+                    .and_then(|mut steps| {
+                        steps.extend(self.decide_unwritten()?);
+                        Ok(steps)
+                    });
                 if !self.take_outside("ASIF", steps)? {
                     return Ok(());
                 }

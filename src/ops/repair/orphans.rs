@@ -8,11 +8,11 @@ use crate::container::asif::Asif;
 use crate::container::sparsebundle::{self, BundleGeometry};
 use crate::container::sparseimage::SparseImage;
 use crate::container::{Format, Orphan, Orphans};
-use crate::decision::{Alternative, OrphanChoice};
+use crate::decision::{Alternative, OrphanChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::error::Place;
-use crate::open::evidence::Fact;
-use crate::open::{self, OpenOptions, StoredImage, lists};
+use crate::open::evidence::{self, Depth, Fact};
+use crate::open::{self, OpenOptions, StoredImage, lists, unstored};
 use crate::ops::orphans::{OrphanAccount, account, undecided};
 use crate::ops::space::UnitKind;
 use crate::store::{Open, Staged};
@@ -92,6 +92,90 @@ impl LayerRepair<'_> {
             }
         };
         Err(undecided(layer, &stored, &why, None))
+    }
+
+    /// Decides what becomes of data in blocks of an ASIF image that are marked as unwritten, although a
+    /// volume uses them. Returns the steps. Fails with [`Kind::Undecided`] if nothing
+    /// decides.
+    pub(super) fn decide_unwritten(&self) -> Result<Vec<String>> {
+        let (image, disk) = self.asif(self.staged)?;
+        let mut places = image.unwritten_data(u64::MAX)?;
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_sound = |disk: &Arc<dyn BlockDevice>| {
+            let found = evidence::of_disk(disk, self.options, Depth::Full, self.progress)?;
+            Ok::<bool, Error>(found.has_sound_volume() && !found.is_contradicted())
+        };
+        let is_sound_without = is_sound(&disk)?;
+        if is_sound_without {
+            let (_, volumes) = open::find_contents(&disk)?;
+            places = unstored::find_unwritten(&image, &volumes, u64::MAX)?;
+        }
+        let Some(first) = places.first() else {
+            return Ok(Vec::new());
+        };
+        let restore = |store: &Staged| {
+            let (plain, _) = self.plain(store, Open::Write, self.options)?;
+            Asif::open(plain)?.restore_unwritten(&places)
+        };
+        let tried = Staged::new(Arc::new(self.staged.clone()), self.chosen.temporary.clone());
+        restore(&tried)?;
+        let is_sound_with = is_sound(&self.asif(&tried)?.1)?;
+        let bytes: u64 = places.iter().map(|range| range.end - range.start).sum();
+        match self.chosen.assume.orphans {
+            Some(OrphanChoice::Remove) if is_sound_without => {
+                let (plain, _) = self.plain(self.staged, Open::Write, self.options)?;
+                Asif::open(plain)?.clear_unwritten(&places)?;
+                let step = format!("{bytes} bytes in unwritten blocks are removed");
+                return Ok(vec![step]);
+            }
+            Some(OrphanChoice::Restore) => {}
+            _ if is_sound_without => {
+                let restore = Alternative {
+                    assume: "orphans=restore".into(),
+                    evidence: "the data is that of the blocks; all volumes are undamaged then"
+                        .into(),
+                };
+                let remove = Alternative {
+                    assume: "orphans=remove".into(),
+                    evidence: "the data is left from an interrupted write".into(),
+                };
+                return Err(Undecided {
+                    what: unstored::describe_unwritten(first),
+                    alternatives: is_sound_with
+                        .then_some(restore)
+                        .into_iter()
+                        .chain([remove])
+                        .collect(),
+                }
+                .into_error("ASIF"));
+            }
+            // The volumes are sound with the data, and not without it.
+            _ if is_sound_with => {}
+            _ => return Ok(Vec::new()),
+        }
+        restore(self.staged)?;
+        Ok(vec![format!(
+            "{bytes} bytes of the disk that were marked as unwritten are marked as written"
+        )])
+    }
+
+    /// Opens the ASIF image in a staged file read-only, and returns its disk as well.
+    fn asif(&self, store: &Staged) -> Result<(Arc<Asif>, Arc<dyn BlockDevice>)> {
+        let reading = OpenOptions {
+            access: Access::ReadOnly,
+            ..*self.options
+        };
+        let (plain, is_encrypted) = self.plain(store, Open::Read, &reading)?;
+        let image = Asif::open(plain)?;
+        let image = Arc::new(if is_encrypted {
+            image.encrypted()
+        } else {
+            image
+        });
+        let disk: Arc<dyn BlockDevice> = image.clone();
+        Ok((image, disk))
     }
 
     /// Fails with [`Kind::Undecided`] if files past the end of the disk of a bundle may be data of

@@ -356,7 +356,8 @@ pub(super) fn sparse_image() -> Vec<Structure> {
     )]
 }
 
-/// Returns the header, the directories and the first entries of the tables of an ASIF image.
+/// Returns the header, the directories, and the first entries of a table of an ASIF image with the
+/// states of their blocks.
 pub(super) fn asif(bytes: &[u8]) -> Vec<Structure> {
     let layout = Layout::read(&sources!["container/asif/layout.rs"], true);
     let mut found = vec![Structure::new(
@@ -395,10 +396,23 @@ pub(super) fn asif(bytes: &[u8]) -> Vec<Structure> {
                     Seal::None,
                 ));
             }
+            // The states of the blocks of these chunks, 512 bytes for each.
+            let bitmap = be(bytes, table + GROUP * 8, 8) * chunk;
+            for at in (0..6 * 512).step_by(128) {
+                found.push(Structure::new(
+                    format!("ASIF mask of chunk {}, byte {}", at / 512, at % 512),
+                    bitmap + at,
+                    number_at(8),
+                    Seal::None,
+                ));
+            }
         }
     }
     found
 }
+
+/// Number of chunks in a group of an ASIF table.
+const GROUP: usize = 2048;
 
 fn number_at(size: usize) -> Vec<Field> {
     number(0, size, true)

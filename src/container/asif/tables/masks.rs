@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::LAYER;
 use super::super::geometry::TablePlace;
 use super::super::layout::{ChunkEntry, DiskChunk, FileChunk, parse_bitmap_entry};
-use super::super::mask::Mask;
+use super::super::mask::{BlockState, Mask};
 use super::super::space::Space;
 use super::{NewBitmap, PAST_ANY_FILE, PER_PAGE, PageId, TableState, Tables};
 use crate::size::to_usize;
@@ -107,6 +107,52 @@ impl Tables {
             is_stored.then_some(mask),
             space,
         )
+    }
+
+    /// Makes the mask on disk of a full chunk, which does not count, a full one: a wrong state in the
+    /// entry, now or later, then hides no block. Does nothing if the chunk was never partly written.
+    /// The caller must hold its exclusive lock.
+    pub(in crate::container::asif) fn fill_mask(&self, chunk: DiskChunk) -> Result<()> {
+        let place = self.geometry.place(chunk);
+        let raw = self.raw_entry(place.table, place.bitmap_entry)?;
+        if let Ok(Some(_)) = parse_bitmap_entry(raw) {
+            match self.mask(chunk) {
+                Ok(mask) if mask.is_full() => {}
+                Ok(_) => {
+                    let mask = Mask::all(self.geometry.mask_bytes(), BlockState::Written);
+                    self.set_mask(chunk, mask);
+                }
+                Err(error) if error.io_kind().is_some() => return Err(error),
+                // A chunk with this mask cannot be read.
+                Err(_) => {}
+            }
+        }
+        self.leave_mask(chunk);
+        Ok(())
+    }
+
+    /// Leaves the mask on disk of a full chunk as it is until the image is opened again. The tables on
+    /// disk may still refer to it.
+    pub(in crate::container::asif) fn leave_mask(&self, chunk: DiskChunk) {
+        let (id, word, bit) = self.filled_bit(chunk);
+        self.state_mut().filled.entry(id).or_default()[word] |= bit;
+    }
+
+    /// Returns true if the mask on disk of a full chunk needs no change.
+    pub(in crate::container::asif) fn has_filled_mask(&self, chunk: DiskChunk) -> bool {
+        let (id, word, bit) = self.filled_bit(chunk);
+        let state = self.state();
+        state
+            .filled
+            .get(&id)
+            .is_some_and(|bits| bits[word] & bit != 0)
+    }
+
+    fn filled_bit(&self, chunk: DiskChunk) -> (PageId, usize, u64) {
+        let place = self.geometry.place(chunk);
+        let within = place.entry % PER_PAGE;
+        let id = PageId::of(place.table, place.entry);
+        (id, (within / 64) as usize, 1 << (within % 64))
     }
 
     /// Allocates a bitmap for the group of `chunk` if it has none, and records it with the chunk's

@@ -11,7 +11,7 @@ mod changes;
 mod masks;
 mod moving;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -85,6 +85,8 @@ struct TableState {
     directory_changed: bool,
     pages: Cache<PageId, Arc<TablePage>>,
     masks: Cache<DiskChunk, MaskSlot>,
+    /// The full chunks whose mask on disk needs no change any more, a bit for each entry of a page.
+    filled: HashMap<PageId, [u64; PER_PAGE as usize / 64]>,
     /// Bitmap entries that are not on disk yet. They must be durable before any mask in these
     /// bitmaps is referenced.
     new_bitmaps: Vec<NewBitmap>,
@@ -104,6 +106,7 @@ impl Tables {
             directory_changed: false,
             pages: Cache::new(PAGES),
             masks: Cache::new(masks),
+            filled: HashMap::new(),
             new_bitmaps: Vec::new(),
             bitmaps,
         };
