@@ -117,6 +117,7 @@ impl Folder {
 
     pub(super) fn create(&self, name: &str, progress: &dyn Progress) -> Result<()> {
         let _nobody_writes = sparsebundle::lock_shared(&self.store)?;
+        self.check_kinds()?;
         let others = self.list()?;
         if others.iter().any(|other| other.name == name) {
             return Err(taken(name));
@@ -138,6 +139,23 @@ impl Folder {
             let _ = fs::remove_dir_all(&aside);
         }
         made
+    }
+
+    /// Refuses a bundle with a symbolic link or a special file, which a snapshot would not contain.
+    fn check_kinds(&self) -> Result<()> {
+        for folder in [self.path.clone(), self.path.join("bands")] {
+            let failed = |source| Error::io(LAYER, "list", source).in_file(&folder);
+            for entry in fs::read_dir(&folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let kind = entry.file_type().map_err(failed)?;
+                if !kind.is_file() && !kind.is_dir() {
+                    let message =
+                        "a symbolic link or special file, which a snapshot cannot contain";
+                    return Err(Error::unsupported(LAYER, message).in_file(entry.path()));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Copies the bundle to an unfinished snapshot.

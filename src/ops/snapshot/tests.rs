@@ -93,6 +93,18 @@ fn read(path: &Path, offset: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
+fn a_bundle_with_a_link_gets_no_snapshot() {
+    let scratch = Scratch::new();
+    let band = scratch.path().join("bands/2");
+    let elsewhere = scratch.folder.path().join("elsewhere");
+    fs::rename(&band, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &band).unwrap();
+    let error = scratch.create("a").unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    assert!(!scratch.snapshot("a").exists());
+}
+
+#[test]
 fn a_bundle_goes_back_to_what_it_was() {
     let scratch = Scratch::new();
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o700)).unwrap();
