@@ -9,7 +9,7 @@ use bandsaw::Kind;
 use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
-use bandsaw::fs::Timestamp;
+use bandsaw::fs::{NewKind, NewNode, Timestamp};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::ops::compact::{self, Compacted};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
@@ -17,7 +17,8 @@ use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::ops::repair::{self, Mode, Options, Outcome, Repaired, repair};
 use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
-use bandsaw::ops::rewriting::RewritableVolume;
+use bandsaw::ops::rewriting::{RewritableVolume, WritableVolume};
+use bandsaw::ops::stack;
 use bandsaw::ops::trim::{before_use, trim};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Silent;
@@ -300,8 +301,41 @@ fn contents_are_not_stored_again_while_data_may_belong_to_them() {
             let damaged = sample.edit(|bytes| lose(bytes));
             check(&sample, true);
             assert!(sample.bytes() == damaged, "{format}");
+            // Programs can use the volume, but no file of it is decompressed for them.
+            let image = open::open(&sample.path, &options).unwrap();
+            let volume = WritableVolume::open(&image, None, None, &Silent).unwrap();
+            let error = volume.rewritable().unwrap_err();
+            assert_eq!(error.kind(), Kind::Undecided, "{format}: {error}");
+            volume.unmount().unwrap();
         }
     }
+}
+
+#[test]
+fn a_layer_is_not_committed_to_an_image_with_orphans() {
+    let sample = Sample::new(Format::Udsp, NewFormat::HfsPlus);
+    let at = label_of_contents(&sample.bytes());
+    let damaged = sample.edit(|bytes| bytes[at..at + 4].fill(0));
+    let layers = [sample.folder.path().join("layer")];
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let over = OpenOptions {
+        shadows: &layers,
+        ..options
+    };
+    let image = open::open(&sample.path, &over).unwrap();
+    let volume = image.file_system_mut(None).unwrap();
+    volume
+        .create(volume.root(), "more", &NewNode::new(NewKind::File))
+        .unwrap();
+    volume.unmount().unwrap();
+    drop((volume, image));
+    let layer = fs::read(&layers[0]).unwrap();
+    let error = stack::commit(&sample.path, &layers, &options, &Silent).unwrap_err();
+    assert_eq!(error.kind(), Kind::Undecided, "{error}");
+    assert!(sample.bytes() == damaged && fs::read(&layers[0]).unwrap() == layer);
 }
 
 /// A band of files that has a name past the end of the disk is not removed by a change of the length or
@@ -432,6 +466,114 @@ fn a_partly_written_chunk_without_an_entry_stays() {
     check_lost_reference(&sample, damage, "partly written");
 }
 
+/// Makes a full chunk of the image a partly written one, of which an older bitmap, as macOS leaves it,
+/// says that only its first block was written.
+fn hide_blocks(bytes: &mut [u8]) {
+    let entries = entries(bytes);
+    let full = entries.iter().filter(|(at, _)| bytes[*at] >> 6 == 1);
+    let (at, _) = *full.clone().nth(full.count() / 2).unwrap();
+    let table = entries[0].0;
+    let bitmap = be(bytes, table + 8 * 2048, 8) * MIB;
+    assert_ne!(bitmap, 0);
+    bytes[bitmap + (at - table) / 8 * 512] = 1;
+    bytes[at] |= 0x80;
+}
+
+/// Blocks that a volume uses read as zeros, because their chunk marks them as never written, and the file
+/// has data for them: no verb writes to the image until a repair has decided.
+#[test]
+fn data_in_blocks_that_count_as_unwritten_stays() {
+    let writing = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    for volume in [
+        NewFormat::HfsPlus,
+        NewFormat::HfsPlusJournaled,
+        NewFormat::Apfs,
+    ] {
+        let sample = Sample::new(Format::Asif, volume);
+        let expected = sample.contents();
+        let damaged = sample.edit(|bytes| hide_blocks(bytes));
+        assert_ne!(sample.contents(), expected, "{volume:?}");
+        let error = open::open(&sample.path, &writing).unwrap_err();
+        assert_eq!(error.kind(), Kind::Undecided, "{volume:?}: {error}");
+        assert_eq!(sample.check(), (Some(Severity::Warning), true));
+        let done = sample.repair(&[]);
+        assert_eq!(alternatives(&done), ["orphans=restore", "orphans=remove"]);
+        assert!(sample.bytes() == damaged, "{volume:?}");
+
+        let done = sample.repair(&["orphans=remove"]);
+        assert_eq!(done.outcome, Outcome::Repaired, "{volume:?}: {done:?}");
+        assert_eq!(sample.check(), (None, false), "{volume:?}");
+        sample.undo();
+        assert!(sample.bytes() == damaged, "{volume:?}");
+        let done = sample.repair(&["orphans=restore"]);
+        assert_eq!(done.outcome, Outcome::Repaired, "{volume:?}: {done:?}");
+        assert_eq!(sample.check(), (None, false), "{volume:?}");
+        assert_eq!(sample.contents(), expected, "{volume:?}");
+        drop(open::open(&sample.path, &writing).unwrap());
+    }
+}
+
+/// The volume is found only with the data of the blocks: they become written ones without a choice.
+#[test]
+fn unwritten_blocks_of_a_volume_that_is_not_found_without_them() {
+    let sample = Sample::new(Format::Asif, NewFormat::Apfs);
+    let expected = sample.contents();
+    let damaged = sample.edit(|bytes| {
+        let table = entries(bytes)[0].0;
+        assert_eq!(bytes[table] >> 6, 3, "a partly written chunk");
+        let bitmap = be(bytes, table + 8 * 2048, 8) * MIB;
+        bytes[bitmap + 9..bitmap + 256].fill(0);
+    });
+    let done = sample.repair(&[]);
+    assert_eq!(done.outcome, Outcome::Repaired, "{done:?}");
+    assert_eq!(sample.contents(), expected);
+    sample.undo();
+    assert!(sample.bytes() == damaged);
+}
+
+/// The tables are lost in both directories: the disk is blank, and all its data belongs to nothing.
+#[test]
+fn a_blank_disk_with_stored_data_is_in_doubt() {
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    sample.edit(|bytes| {
+        for directory in [be(bytes, 0x10, 8), be(bytes, 0x18, 8)] {
+            bytes[directory + 8..directory + 16].fill(0);
+        }
+    });
+    let (worst, is_in_doubt) = sample.check();
+    assert!(worst >= Some(Severity::Warning) && is_in_doubt, "{worst:?}");
+    let done = sample.repair(&[]);
+    assert_ne!(done.outcome, Outcome::Repaired, "{done:?}");
+}
+
+/// What an interrupted write left in blocks that no volume uses does not count.
+#[test]
+fn leftovers_in_unused_blocks_refuse_nothing() {
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    let bytes = sample.bytes();
+    let entries = entries(&bytes);
+    let partial = entries.iter().rfind(|(at, _)| bytes[*at] >> 6 == 3);
+    let (at, chunk) = *partial.unwrap();
+    let bitmap = be(&bytes, entries[0].0 + 8 * 2048, 8) * MIB;
+    let mask = bitmap + (at - entries[0].0) / 8 * 512;
+    let unwritten = (0..512).find(|byte| bytes[mask + byte] == 0).unwrap();
+    sample.edit(|bytes| {
+        let end = (chunk * MIB + unwritten * 2048 + 2048).max(bytes.len());
+        bytes.resize(end, 0);
+        bytes[chunk * MIB + unwritten * 2048..][..2048].fill(7);
+    });
+    assert_eq!(sample.check(), (None, false));
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let image = open::open(&sample.path, &options).unwrap();
+    image.file_system_mut(None).unwrap().unmount().unwrap();
+}
+
 /// Leftovers of an interrupted write are removed from an image that has all its data.
 #[test]
 fn accounted_leftovers_are_removed() {
@@ -453,6 +595,32 @@ fn accounted_leftovers_are_removed() {
             assert_eq!(sample.contents(), expected, "{format}");
             assert_eq!(sample.check(), (None, false), "{format}");
         }
+    }
+}
+
+/// A band of files is called `03`: it reads as zeros, which no verb stores again.
+#[test]
+fn a_band_with_no_name_of_a_band_is_not_stored_as_zeros() {
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let sample = Sample::new(Format::Udsb, NewFormat::Apfs);
+    let band = |name: &str| sample.path.join("bands").join(name);
+    let open = || {
+        let image = open::open(&sample.path, &options).unwrap();
+        RewritableVolume::open(&image, None, None, &Silent)
+    };
+    // A file that is no band, where no band is missing.
+    fs::write(band("notes"), [7; 100]).unwrap();
+    open().unwrap().unmount().unwrap();
+    fs::remove_file(band("notes")).unwrap();
+    for other in ["03", "3.tmp"] {
+        fs::rename(band("3"), band(other)).unwrap();
+        let error = open().unwrap_err();
+        assert_eq!(error.kind(), Kind::Undecided, "{other}: {error}");
+        assert!(error.message().contains(other), "{error}");
+        fs::rename(band(other), band("3")).unwrap();
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use crate::container::Orphan;
 use crate::decision::{Alternative, Undecided};
 use crate::device::BlockDevice;
+use crate::error::Place;
 use crate::open::evidence::{self, Depth};
-use crate::open::{self, Image, OpenOptions, unstored};
+use crate::open::{self, Image, Layer, OpenOptions, unstored};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -131,28 +132,82 @@ pub(crate) fn account_image(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<OrphanAccount> {
-    if image
-        .bundle()
-        .is_some_and(|bundle| !bundle.do_lists_agree())
-    {
+    account_layers(image.layers(), image.disk(), options, progress)
+}
+
+fn account_layers(
+    layers: &[Layer],
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<OrphanAccount> {
+    let mut bundles = layers.iter().filter_map(Layer::bundle);
+    if bundles.any(|bundle| !bundle.do_lists_agree()) {
         return Ok(OrphanAccount::Unresolved {
             why: "the property lists do not agree".into(),
             is_sound: false,
             places: Vec::new(),
         });
     }
-    account(image.disk(), options, progress)
+    account(disk, options, progress)
 }
 
 /// Fails with [`Kind::Undecided`] if orphans may be the data of places that are in use: volumes may
 /// then be at other places than the index says.
 pub(crate) fn check(image: &Image, layer: &'static str, progress: &dyn Progress) -> Result<()> {
-    check_found(image, &of_image(image, progress)?, layer, progress)
+    check_layers(image.layers(), image.disk(), layer, progress)
 }
 
-/// Does the same as [`check`], with the orphans of the image.
+/// Does the same as [`check`] for an image of these layers.
+pub(crate) fn check_layers(
+    layers: &[Layer],
+    disk: &Arc<dyn BlockDevice>,
+    layer: &'static str,
+    progress: &dyn Progress,
+) -> Result<()> {
+    check_found(layers, disk, &of_layers(layers, progress)?, layer, progress)?;
+    check_misnamed(layers, disk, layer, progress)
+}
+
+/// Fails with [`Kind::Undecided`] if a bundle has files with data that are not called as bands are, and
+/// lacks bands that are in use.
+fn check_misnamed(
+    layers: &[Layer],
+    disk: &Arc<dyn BlockDevice>,
+    layer: &'static str,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let is_overlaid = layers.iter().any(|layer| layer.overlay().is_some());
+    let Some(bundle) = layers.iter().find_map(Layer::bundle) else {
+        return Ok(());
+    };
+    if is_overlaid || bundle.is_between() {
+        return Ok(());
+    }
+    let found = bundle.misnamed(progress)?;
+    let Some(first) = found.first() else {
+        return Ok(());
+    };
+    let Place::Name(name) = &first.place else {
+        return Ok(());
+    };
+    match account_layers(layers, disk, &OpenOptions::default(), progress)? {
+        OrphanAccount::Unresolved { why, places, .. } if !places.is_empty() => Err(Undecided {
+            what: format!(
+                "{name} is not the name of a band, and {why}: rename the file if it is the missing \
+                 band, or move it out of the bundle"
+            ),
+            alternatives: Vec::new(),
+        }
+        .into_error(layer)),
+        _ => Ok(()),
+    }
+}
+
+/// Does the same as [`check_layers`], with the orphans of the image.
 pub(crate) fn check_found(
-    image: &Image,
+    layers: &[Layer],
+    disk: &Arc<dyn BlockDevice>,
     found: &[Orphan],
     layer: &'static str,
     progress: &dyn Progress,
@@ -160,7 +215,7 @@ pub(crate) fn check_found(
     let Some(first) = found.first() else {
         return Ok(());
     };
-    let account = account_image(image, &OpenOptions::default(), progress)?;
+    let account = account_layers(layers, disk, &OpenOptions::default(), progress)?;
     let Some(why) = account.objection() else {
         return Ok(());
     };
@@ -175,24 +230,36 @@ pub(crate) fn check_found(
 /// Returns the reason if what reads as zeros in this image may be stored data that it does not find.
 pub fn doubt(image: &Image, progress: &dyn Progress) -> Result<Option<String>> {
     match check(image, "image", progress) {
-        Ok(()) => Ok(None),
-        Err(error) if error.kind() == Kind::Undecided => Ok(Some(error.message().to_owned())),
-        Err(error) => Err(error),
+        Ok(()) => {}
+        Err(error) if error.kind() == Kind::Undecided => {
+            return Ok(Some(error.message().to_owned()));
+        }
+        Err(error) => return Err(error),
     }
+    // A writer has passed the gate, which compares this too.
+    let Some(asif) = image.asif().filter(|_| image.overlays().next().is_none()) else {
+        return Ok(None);
+    };
+    let hidden = unstored::find_unwritten(asif, image.volumes(), u64::MAX)?;
+    Ok(hidden.first().map(unstored::describe_unwritten))
 }
 
 /// Finds the orphans of an open image; none in a layer over it.
 pub(crate) fn of_image(image: &Image, progress: &dyn Progress) -> Result<Vec<Orphan>> {
-    if image.overlays().next().is_some() {
+    of_layers(image.layers(), progress)
+}
+
+fn of_layers(layers: &[Layer], progress: &dyn Progress) -> Result<Vec<Orphan>> {
+    if layers.iter().any(|layer| layer.overlay().is_some()) {
         return Ok(Vec::new());
     }
-    if let Some(image) = image.sparse_image() {
+    if let Some(image) = layers.iter().find_map(Layer::sparse_image) {
         return image.orphans();
     }
-    if let Some(image) = image.asif() {
+    if let Some(image) = layers.iter().find_map(Layer::asif) {
         return image.orphans();
     }
-    match image.bundle() {
+    match layers.iter().find_map(Layer::bundle) {
         Some(bundle) if !bundle.is_between() => bundle.orphans(progress),
         _ => Ok(Vec::new()),
     }

@@ -13,6 +13,7 @@ use crate::container::stack::Role;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::stack::{self, LayerFile, LayerOptions, LowerDisk};
 use crate::open::{OpenOptions, gate, layer_metadata};
+use crate::ops::orphans;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -74,6 +75,11 @@ pub fn commit(
         && below.disk.info().len != layer.image.info().len
     {
         gate::check_leftovers(bundle, &below.disk, options, progress)
+            .map_err(|error| error.in_file(base))?;
+    }
+    // A commit that was interrupted must end, whatever the disk below holds in between.
+    if layer_metadata::commit(&layer.image.metadata()).is_none() {
+        orphans::check_layers(&below.layers, &below.disk, LAYER, progress)
             .map_err(|error| error.in_file(base))?;
     }
     let mut job = CommitJob {

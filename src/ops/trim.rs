@@ -127,7 +127,7 @@ pub fn before_use(
                 Storage::Bundle(_, stored) => stored.orphans(),
                 Storage::File { .. } => orphans::of_image(image, progress)?,
             };
-            match orphans::check_found(image, &found, LAYER, progress) {
+            match orphans::check_found(image.layers(), image.disk(), &found, LAYER, progress) {
                 // The image can be used, but its space is not known well enough to free any.
                 Err(error) if error.kind() == Kind::Undecided => return Ok(Vec::new()),
                 checked => checked?,

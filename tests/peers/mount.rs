@@ -13,6 +13,7 @@ use bandsaw::fs::hfsplus;
 use bandsaw::open::{OpenOptions, VolumeQuery, open};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{Layout, Source};
+use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw_mount::{MountContent, MountOptions, Mounted};
 use tempfile::TempDir;
@@ -99,7 +100,7 @@ impl Volume {
         .expect("opening");
         let folder = scratch.path().join("mnt");
         fs::create_dir(&folder).expect("a folder");
-        let fs = image.file_system_mut(None).expect("a volume");
+        let fs = WritableVolume::open(&image, None, None, &Silent).expect("a volume");
         let note = Box::new(|line: &str| eprintln!("{line}"));
         let mounted = Mounted::new(MountContent::VolumeMut(fs), &folder, &options, note, || {})
             .expect("mounting");

@@ -14,6 +14,7 @@ use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
 use bandsaw::ops::repair::{self, Mode};
+use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};
@@ -26,6 +27,7 @@ use crate::in_use;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlockArgs, UnlockArgs};
+use crate::progress::Bar;
 
 /// The options for opening an image, for every verb that does. `U` holds the keys; a verb that
 /// makes a volume takes [`ImageUnlockArgs`], as its volume keys belong to the new volume.
@@ -141,6 +143,21 @@ impl OpenArgs {
         address: &Address,
     ) -> bandsaw::Result<Arc<dyn FileSystemMut>> {
         image.file_system_mut_as(address.volume.as_ref(), Some(&self.unlocking))
+    }
+
+    /// Opens the volume that an address names for changes by programs.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are attached on Linux alone")
+    )]
+    pub(crate) fn volume_to_mount(
+        &self,
+        image: &Image,
+        address: &Address,
+        output: &Output,
+    ) -> bandsaw::Result<WritableVolume> {
+        let which = address.volume.as_ref();
+        WritableVolume::open(image, which, Some(&self.unlocking), &Bar::new(output))
     }
 
     /// Returns how many passphrases come from standard input before that of what the verb makes.

@@ -43,7 +43,7 @@ fn of_host(error: &Error) -> Errno {
 /// Returns true if the image's owner should be notified: the fault is in the image or the host, not
 /// in the request.
 pub(crate) fn is_worth_a_note(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Io | Kind::Corrupt)
+    matches!(error.kind(), Kind::Io | Kind::Corrupt | Kind::Undecided)
 }
 
 #[cfg(test)]

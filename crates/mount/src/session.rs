@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bandsaw::device::BlockDevice;
-use bandsaw::fs::{FileSystem, FileSystemMut};
+use bandsaw::fs::FileSystem;
+use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
@@ -35,7 +36,7 @@ pub enum MountContent {
     /// A read-only volume.
     Volume(Arc<dyn FileSystem>),
     /// A writable volume.
-    VolumeMut(Arc<dyn FileSystemMut>),
+    VolumeMut(WritableVolume),
     /// A disk as a file of this name.
     Disk(Arc<dyn BlockDevice>, String),
 }
@@ -98,7 +99,7 @@ impl Mounted {
                 };
                 let volume = match &shown {
                     MountContent::VolumeMut(fs) => {
-                        VolumeFs::new(fs.clone(), Some(fs.clone()), setting)
+                        VolumeFs::new(fs.shared(), Some(fs.clone()), setting)
                     }
                     MountContent::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
                     MountContent::Disk(..) => {

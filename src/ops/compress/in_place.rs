@@ -436,11 +436,11 @@ fn decompress_one(
 /// Stores the compressed contents of one file uncompressed, which is required before a write to it.
 /// [`Kind::Conflict`] if the file is open or not compressed.
 pub fn decompress_file(
-    fs: &dyn FileSystemMut,
+    volume: &RewritableVolume,
     node: NodeId,
     progress: &dyn Progress,
 ) -> Result<()> {
-    unpack(fs, &fs.attributes(node)?, progress)
+    unpack(&**volume, &volume.attributes(node)?, progress)
 }
 
 fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) -> Result<()> {

@@ -70,6 +70,7 @@ fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> C
     let below = LowerDisk {
         disk: base.clone(),
         links,
+        layers: Vec::new(),
         bundle: None,
         top: Some(base.clone()),
         note: None,

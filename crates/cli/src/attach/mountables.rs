@@ -1,7 +1,6 @@
 //! The mountable parts of an image: its volumes, open for writing if possible, or its disk.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use bandsaw::address::{Address, VolumeSelector};
 use bandsaw::device::Access;
@@ -230,8 +229,8 @@ fn to_change(
     opening: &OpenArgs,
     output: &Output,
 ) -> Outcome<Option<MountContent>> {
-    let error = match opening.volume_mut(image, address) {
-        Ok(fs) => return Ok(Some(MountContent::VolumeMut(Arc::clone(&fs)))),
+    let error = match opening.volume_to_mount(image, address, output) {
+        Ok(fs) => return Ok(Some(MountContent::VolumeMut(fs))),
         Err(error) => error,
     };
     let why = match error.kind() {

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bandsaw::device::{AfterDiscard, BlockDevice};
-use bandsaw::fs::{FileSystem, FileSystemMut, Fork, NodeId, UF_COMPRESSED};
+use bandsaw::fs::{FileSystem, Fork, NodeId, UF_COMPRESSED};
 use bandsaw::ops::compress;
+use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use bandsaw::{Error, Kind, Result};
@@ -21,7 +22,7 @@ pub(super) struct Files {
 /// The volume of the files.
 pub(super) struct Volume<'a> {
     pub(super) fs: &'a dyn FileSystem,
-    pub(super) change: Option<&'a dyn FileSystemMut>,
+    pub(super) change: Option<&'a WritableVolume>,
 }
 
 /// An open file.
@@ -103,7 +104,7 @@ impl OpenFile {
                 if error.kind() == Kind::Unsupported
                     && change.attributes(self.node)?.flags & UF_COMPRESSED != 0 =>
             {
-                compress::decompress_file(change, self.node, &Silent)?;
+                compress::decompress_file(change.rewritable()?, self.node, &Silent)?;
                 change.open_mut(self.node, Fork::Data)?
             }
             opened => opened?,

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::device::ExtentKind;
-use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemMut, NodeId, hfsplus};
+use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId, hfsplus};
+use bandsaw::ops::rewriting::WritableVolume;
 use fuser::{
     Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     OpenAccMode, OpenFlags, ReplyEntry, Request,
@@ -56,7 +57,7 @@ type Answer<T> = Result<T, Errno>;
 pub(crate) struct VolumeFs {
     fs: Arc<dyn FileSystem>,
     /// The same volume if it is writable.
-    change: Option<Arc<dyn FileSystemMut>>,
+    change: Option<WritableVolume>,
     view: View,
     files: Files,
     handles: Handles,
@@ -88,7 +89,7 @@ pub(crate) struct VolumeFsOptions {
 impl VolumeFs {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
-        change: Option<Arc<dyn FileSystemMut>>,
+        change: Option<WritableVolume>,
         setting: VolumeFsOptions,
     ) -> Self {
         let info = fs.volume();
@@ -127,7 +128,7 @@ impl VolumeFs {
     fn volume(&self) -> Volume<'_> {
         Volume {
             fs: &*self.fs,
-            change: self.change.as_deref(),
+            change: self.change.as_ref(),
         }
     }
 
