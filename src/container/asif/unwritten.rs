@@ -148,11 +148,7 @@ impl Asif {
 
     /// Calls `change` for each partly written chunk in `ranges` with its mask and the runs of unwritten
     /// blocks, in bytes within the chunk; then makes the changes durable.
-    fn change_unwritten(
-        &self,
-        ranges: &[Range<u64>],
-        change: &RunsChange<'_>,
-    ) -> Result<()> {
+    fn change_unwritten(&self, ranges: &[Range<u64>], change: &RunsChange<'_>) -> Result<()> {
         self.check_changeable()?;
         let _one_at_a_time = self.one_at_a_time()?;
         self.begin_locked()?;

@@ -235,9 +235,14 @@ impl Volume {
         let block = self.block();
         if let Some(blocks) = run.blocks(block) {
             let count = blocks.end - blocks.start;
-            self.read.raw.allocated_blocks = (self.read.raw.allocated_blocks.get() + count).into();
-            self.read.raw.total_blocks_allocated =
-                (self.read.raw.total_blocks_allocated.get() + count).into();
+            // Counts on disk, which may be wrong.
+            let raw = &mut self.read.raw;
+            raw.allocated_blocks = raw.allocated_blocks.get().saturating_add(count).into();
+            raw.total_blocks_allocated = raw
+                .total_blocks_allocated
+                .get()
+                .saturating_add(count)
+                .into();
         }
         let before = match run.start.checked_sub(block) {
             Some(start) => self.runs(ids.stream, &(start..run.start))?.pop(),
