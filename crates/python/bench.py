@@ -200,7 +200,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
         def ours_open(work: Callable[[bandsaw.Volume], int], data: bytes = data) -> Callable[[], None]:
             def run() -> None:
-                with bandsaw.open(io.BytesIO(data), format="UDRW") as image:
+                with bandsaw.open(data, format="UDRW") as image:
                     work(image.volume())
 
             return run

@@ -7,6 +7,19 @@ from typing import Any, final
 
 from typing_extensions import Buffer
 
+__all__ = [
+    "Device",
+    "DirEntry",
+    "Entries",
+    "NativeImage",
+    "NativeVolume",
+    "NewFile",
+    "Stat",
+    "__version__",
+    "build_dmg",
+    "create",
+]
+
 __version__: str
 
 @final
@@ -79,7 +92,7 @@ class Stat:
     @property
     def backed_up(self) -> datetime | None:
         """The date of the last backup, as `created`."""
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
