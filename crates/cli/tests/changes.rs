@@ -1,6 +1,8 @@
 //! Verbs that change what is in an image.
 
-use crate::common::{Scratch, stderr};
+use crate::common::Scratch;
+#[cfg(target_os = "linux")]
+use crate::common::stderr;
 use serde_json::Value;
 
 /// An image with a volume, in each of the containers that can be changed.

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::{VISIT, is_empty, look_at, scratch};
+#[cfg(target_os = "linux")]
 use crate::common::Scratch;
 use serde_json::Value;
 
