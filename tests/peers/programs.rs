@@ -14,6 +14,10 @@ pub(crate) enum Program {
     /// A module of the separate Python with the other readers.
     PeerModule(&'static str),
     /// FUSE, and the program with which unprivileged users mount.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "volumes are mounted on Linux alone")
+    )]
     Fuse,
     /// The Linux kernel, its modules and a static busybox, unpacked for the emulator.
     GuestLinux,
