@@ -35,28 +35,21 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod codec;
 pub mod container;
-pub mod crypt;
-pub mod decision;
-pub mod decmpfs;
-pub mod device;
-pub mod error;
-pub mod fs;
 pub mod open;
 pub mod ops;
-mod parallel;
 pub mod partition;
-pub mod platform;
-pub mod problem;
-pub mod progress;
-pub mod size;
 pub mod store;
-pub mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use error::{Error, Kind, Reason, Result};
+use bandsaw_core::parallel;
+
+pub use bandsaw_core::{
+    Error, Kind, Reason, Result, codec, crypt, decision, decmpfs, device, error, platform, problem,
+    progress, size, sync,
+};
+pub use bandsaw_fs as fs;
 
 // Compiles the example in README.md.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/fs/hfsplus/unicode/tables.rs from Python's Unicode character database.
+"""Writes crates/fs/src/hfsplus/unicode/tables.rs from Python's Unicode character database.
 
-    python3 xtask/hfsplus_names.py > src/fs/hfsplus/unicode/tables.rs
+    python3 xtask/hfsplus_names.py > crates/fs/src/hfsplus/unicode/tables.rs
 
 Needs unicodedata.unidata_version 14 or later (Python 3.11); docs/formats/hfsplus.md section 9.1 gives the rules and
 how they were checked against macOS. The result is frozen: names on volumes must not change with Unicode.

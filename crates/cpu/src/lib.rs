@@ -14,7 +14,7 @@
 //! over the data; so these functions stay.
 //!
 //! The tests here hold known answers; the library compares every function with the plain crates on
-//! random input (`src/crypt/{aes,hmac,sectors,xts}.rs`). Each back end is a type that only its own
+//! random input (`crates/core/src/crypt/{aes,hmac,sectors,xts}.rs`). Each back end is a type that only its own
 //! detection can construct, which proves that its instructions are supported.
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code, reason = "intrinsics; each block says why it is sound")]

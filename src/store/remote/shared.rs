@@ -18,7 +18,7 @@ use super::log::{Log, random};
 use super::names::{NameState, Names};
 use super::task_pool::TaskPool;
 use crate::device::Access;
-use crate::store::locks::Locks;
+use crate::store::Locks;
 use crate::store::objects::Objects;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};

@@ -137,14 +137,7 @@ macro_rules! sources {
 
 /// Returns the headers, tree nodes and journal of the HFS+ volume in `range` of the file.
 pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
-    let layout = Layout::read(
-        &sources![
-            "fs/hfsplus/layout/volume.rs",
-            "fs/hfsplus/layout/btree.rs",
-            "fs/hfsplus/layout/journal.rs"
-        ],
-        true,
-    );
+    let layout = Layout::read(&crate::fs::layouts::HFSPLUS, true);
     let (header, volume) = (range.start + 1024, &bytes[range.clone()]);
     let mut found = vec![
         Structure::new(
@@ -232,20 +225,7 @@ pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
 
 /// Returns every object with a header of the APFS container in `range` of the file.
 pub(super) fn apfs(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
-    let layout = Layout::read(
-        &sources![
-            "fs/apfs/layout/mod.rs",
-            "fs/apfs/layout/object.rs",
-            "fs/apfs/layout/btree.rs",
-            "fs/apfs/layout/checkpoint.rs",
-            "fs/apfs/layout/container.rs",
-            "fs/apfs/layout/omap.rs",
-            "fs/apfs/layout/reaper.rs",
-            "fs/apfs/layout/spaceman.rs",
-            "fs/apfs/layout/volume.rs"
-        ],
-        false,
-    );
+    let layout = Layout::read(&crate::fs::layouts::APFS, false);
     let mut found = Vec::new();
     for at in range.clone().step_by(4096) {
         let block = at..at + 4096;
@@ -420,7 +400,7 @@ fn number_at(size: usize) -> Vec<Field> {
 
 /// Returns the header, the directory and the passphrase entry of an encrypted image.
 pub(super) fn encryption(bytes: &[u8]) -> Vec<Structure> {
-    let layout = Layout::read(&sources!["crypt/layout.rs", "crypt/layout/entry.rs"], true);
+    let layout = Layout::read(&crate::crypt::LAYOUTS, true);
     let mut found = vec![Structure::new(
         "encryption header",
         0,

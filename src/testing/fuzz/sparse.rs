@@ -16,7 +16,7 @@ const MAX_RUNS: usize = 20;
 const MAX_BYTES: u64 = 4096;
 /// Maximum length in bytes of a band that is written: here it is entirely in memory, while a file
 /// would store only the written bytes.
-const MAX_BAND: u64 = 64 << 20;
+const MAX_BAND: u64 = 4 << 20;
 
 /// Takes an input that describes the file of a sparse image. If `check` finds no damage, it opens;
 /// if it opens, its runs read the same twice, or not at all; and it can be written or returns an

@@ -115,15 +115,11 @@ const FORMATS: [(&str, &[&str]); 3] = [
 
 /// Returns the faults of one file of the library. `lib.rs` may use everything.
 pub(super) fn check(file: &Text) -> Vec<Fault> {
-    let Some(place) = file
-        .path
-        .strip_prefix("src/")
-        .and_then(|path| path.strip_suffix(".rs"))
-    else {
+    let Some((root, path)) = library(&file.path) else {
         return Vec::new();
     };
-    let place: Vec<_> = place.split('/').filter(|part| *part != "mod").collect();
-    if matches!(place[..], ["lib"] | [.., "tests"]) {
+    let place = module(root, path);
+    if matches!(place[..], [.., "lib"] | [.., "tests"]) {
         return Vec::new();
     }
     let Some((_, may_use)) = MAY_USE.iter().find(|(module, _)| *module == place[0]) else {
@@ -135,7 +131,7 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
             ),
         )];
     };
-    let uses = uses(file);
+    let uses = uses(file, root, &place);
     let upwards = uses.iter().filter(|(_, path)| {
         let module = path.first().map_or("", String::as_str);
         module != place[0] && !FOR_ALL.contains(&module) && !may_use.contains(&module)
@@ -173,17 +169,17 @@ fn is_sideways(place: &[&str], path: &[String]) -> bool {
 /// Returns the paths from the root of the library that a file names, each with its line;
 /// `crate::{a, b}` is two. Paths through `super::` are not resolved: a file can leave its own
 /// format's folder only by naming the neighbor in `use super::`.
-fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
+fn uses(file: &Text, root: &[&str], place: &[&str]) -> Vec<(usize, Vec<String>)> {
     let code: String = file.code().map(|(_, line)| format!("{line}\n")).collect();
-    let parents: Vec<_> = parents(&file.path);
     let mut found = Vec::new();
     for (at, prefix) in starts(&code) {
         let line = code[..at].matches('\n').count() + 1;
         let rest = &code[at + prefix.len()..];
         let ups = prefix.matches("super::").count();
         let base = match ups {
-            0 => &parents[..0],
-            ups if ups <= parents.len() => &parents[..parents.len() - ups],
+            0 if prefix == "crate::" => root,
+            0 => &[],
+            ups if ups <= place.len() => &place[..place.len() - ups],
             _ => continue,
         };
         for path in paths(rest) {
@@ -204,9 +200,10 @@ fn uses(file: &Text) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// Finds each `crate::` or run of `super::`, with its text.
+/// Finds each `crate::`, `bandsaw_core::` or run of `super::`, with its text.
 fn starts(code: &str) -> Vec<(usize, &str)> {
     let mut found: Vec<_> = code.match_indices("crate::").collect();
+    found.extend(code.match_indices("bandsaw_core::"));
     let mut end = 0;
     for (at, _) in code.match_indices("super::") {
         if at < end {
@@ -225,10 +222,24 @@ fn starts(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns the module path of a file from the root: each `super::` removes one part.
-fn parents(path: &str) -> Vec<&str> {
-    let path = path.trim_start_matches("src/").trim_end_matches(".rs");
-    path.split('/').filter(|part| *part != "mod").collect()
+/// Returns the module that a crate of the library is, for those that use all of them through
+/// `bandsaw`, and the path of a file in it. `None` for files of other crates.
+fn library(path: &str) -> Option<(&'static [&'static str], &str)> {
+    let roots: [(&str, &[&str]); 3] = [
+        ("src/", &[]),
+        ("crates/core/src/", &[]),
+        ("crates/fs/src/", &["fs"]),
+    ];
+    let path = path.strip_suffix(".rs")?;
+    roots
+        .iter()
+        .find_map(|(folder, root)| Some((*root, path.strip_prefix(folder)?)))
+}
+
+/// Returns the path of a file's module: each `super::` removes one part.
+fn module<'a>(root: &[&'a str], path: &'a str) -> Vec<&'a str> {
+    let parts = path.split('/').filter(|part| *part != "mod");
+    root.iter().copied().chain(parts).collect()
 }
 
 /// Returns the first two names of each path that starts here: of one, or of all within braces.
@@ -311,10 +322,13 @@ mod tests {
                 "use super::Format;\nuse crate::store::{Open, Store};",
             ),
             (
-                "src/device/mod.rs",
+                "crates/core/src/device/mod.rs",
                 "/// See [`crate::ops`].\nfn f() {}\n#[cfg(test)]\nmod tests {\n use crate::testing::x;\n}",
             ),
-            ("src/fs/hfsplus/unicode/tests.rs", "use crate::ops::x;"),
+            (
+                "crates/fs/src/hfsplus/unicode/tests.rs",
+                "use crate::ops::x;",
+            ),
             (
                 "src/ops/create.rs",
                 "use crate::{container, fs::{self, hfsplus::HfsPlus}, open};",
@@ -328,19 +342,24 @@ mod tests {
     fn what_is_not() {
         for (path, code, expected) in [
             (
-                "src/device/mod.rs",
+                "crates/core/src/device/mod.rs",
                 "use crate::store::Store;",
-                "src/device/mod.rs:1: device must not use store::Store",
+                "crates/core/src/device/mod.rs:1: device must not use store::Store",
             ),
             (
-                "src/fs/mod.rs",
-                "\nfn f() -> crate::open::Image {}",
-                "src/fs/mod.rs:2: fs must not use open::Image",
+                "crates/fs/src/free.rs",
+                "\nfn f() -> bandsaw_core::store::Open {}",
+                "crates/fs/src/free.rs:2: fs must not use store::Open",
             ),
             (
-                "src/fs/hfsplus/mod.rs",
+                "crates/fs/src/hfsplus/mod.rs",
+                "use crate::{Entry, apfs::{self, Apfs}};",
+                "crates/fs/src/hfsplus/mod.rs:1: fs::hfsplus must not know fs::apfs",
+            ),
+            (
+                "src/partition/mbr.rs",
                 "use crate::{Error, container::{raw, Format}};",
-                "src/fs/hfsplus/mod.rs:1: fs must not use container::raw",
+                "src/partition/mbr.rs:1: partition must not use container::raw",
             ),
             (
                 "src/container/raw.rs",

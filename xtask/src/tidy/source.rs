@@ -10,13 +10,16 @@ const MAY_BE_UNSAFE: [&str; 3] = [
     "crates/python/src/buffer.rs",
 ];
 
+/// The crates of the library.
+const LIBRARY: [&str; 3] = ["src/", "crates/core/src/", "crates/fs/src/"];
+
 /// Returns the faults of one file.
 pub(super) fn check(file: &Text) -> Vec<Fault> {
     let mut faults = Vec::new();
     if !file.text.trim_start().starts_with("//!") {
         faults.push(file.fault(1, "a file begins with `//!` and what it is for"));
     }
-    let library = file.path.starts_with("src/");
+    let library = LIBRARY.iter().any(|folder| file.path.starts_with(folder));
     let layout = library && (file.path.ends_with("/layout.rs") || file.path.contains("/layout/"));
     for (number, line) in file.code() {
         if lifts_unsafe(&line)

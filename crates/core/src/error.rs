@@ -1,0 +1,393 @@
+//! The error type of the library: its kind, the layer, the place in it, and what was expected.
+
+mod redact;
+mod shown;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use redact::{Secrets, redacted};
+pub use shown::shown;
+
+/// The result of every fallible operation of the library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Error kinds, by how a caller can react. Few, and stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A system call failed; the source holds the operating system's error.
+    Io,
+    /// Bytes on disk violate the format.
+    Corrupt,
+    /// Allowed by the format, but not supported by this library or the host.
+    Unsupported,
+    /// A passphrase or key is wrong or missing.
+    WrongKey,
+    /// A range exceeds the end of a device.
+    OutOfRange,
+    /// A change was requested of something opened or stored read-only.
+    ReadOnly,
+    /// A file, volume, node or attribute does not exist.
+    NotFound,
+    /// Something exists already, is in use by another process, or was changed concurrently.
+    Conflict,
+    /// A valid number that exceeds a limit of the format or of memory.
+    Limit,
+    /// An argument of the caller is invalid (a band size of 3 bytes).
+    Invalid,
+    /// Sources of an image disagree and the remaining evidence does not decide; the user has to,
+    /// see [`crate::decision`].
+    Undecided,
+    /// The caller's [`Progress`](crate::progress::Progress) requested cancellation.
+    Cancelled,
+}
+
+/// Defines [`Reason`] with a name for each cause, and the list of all.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// The cause of an error, if a caller can act on it: for hints, and for programs.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Reason {
+            /// All causes.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// Returns the name for programs, in JSON and elsewhere; it does not change.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The file is not a recognized disk image.
+    UnknownFormat = "unknown-format",
+    /// The disk is not blank, and nothing in it is recognized.
+    UnknownContents = "unknown-contents",
+    /// The folder is not a sparse bundle.
+    NotABundle = "not-a-bundle",
+    /// The image is truncated: its end is missing.
+    Truncated = "truncated",
+    /// The image is encrypted, and no passphrase was given.
+    PassphraseNeeded = "passphrase-needed",
+    /// The image is encrypted for certificates only, and no private key was given.
+    PrivateKeyNeeded = "private-key-needed",
+    /// A volume is encrypted, and none of the given keys unlocks it.
+    VolumeLocked = "volume-locked",
+    /// The image has a code signature, which the change would invalidate.
+    Signed = "signed",
+    /// Another process has the image open.
+    InUse = "in-use",
+    /// The check before the first change found damage in the volume.
+    DamagedVolume = "damaged-volume",
+    /// A repair of the image was interrupted and must be undone first.
+    RepairInterrupted = "repair-interrupted",
+    /// The format does not support bands of this size; the message names the nearest sizes.
+    BandSize = "band-size",
+    /// The name for the unfinished image is taken by an unfinished image of another kind.
+    PartialExists = "partial-exists",
+    /// A change of the key entries of an encrypted image failed after the new ones were written:
+    /// they are in force, or may be, as the message says.
+    KeysChanged = "keys-changed",
+    /// The image holds no volume that can be mounted.
+    NoVolumes = "no-volumes",
+    /// The names of two sources differ only in case, and the volume ignores case.
+    CaseIgnored = "case-ignored",
+}
+
+/// A place in a layer where an error occurred.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// No particular place.
+    None,
+    /// A byte offset within the layer (or within the file, if one is named).
+    Offset(u64),
+    /// A name: a band, a path in a volume, a key of a plist.
+    Name(String),
+}
+
+/// An error with its kind, the layer that reported it, the place, the file and the cause.
+///
+/// `Display` is one line for people: `file: layer: at byte N: what was expected: cause`.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: Kind,
+    reason: Option<Reason>,
+    layer: &'static str,
+    place: Place,
+    message: Cow<'static, str>,
+    file: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// Creates an error of any kind. `layer` names the structure or layer (`"gpt header"`),
+    /// `message` says what was expected and what was found, in lower case and without a full stop.
+    pub fn new(kind: Kind, layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        let (place, message) = (Place::None, message.into());
+        Self(Box::new(Inner {
+            kind,
+            reason: None,
+            layer,
+            place,
+            message,
+            file: None,
+            source: None,
+        }))
+    }
+
+    /// Creates a [`Kind::Corrupt`] error: bytes at `offset` of the layer violate the format.
+    pub fn corrupt(
+        layer: &'static str,
+        offset: u64,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(Kind::Corrupt, layer, message).at(offset)
+    }
+
+    /// Creates a [`Kind::Unsupported`] error: allowed by the format, but not supported here.
+    pub fn unsupported(layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Unsupported, layer, message)
+    }
+
+    /// Creates a [`Kind::OutOfRange`] error: `offset` plus `length` exceeds `len`, the length of
+    /// the device.
+    pub fn out_of_range(layer: &'static str, offset: u64, length: u64, len: u64) -> Self {
+        Self::new(
+            Kind::OutOfRange,
+            layer,
+            format!("{length} bytes reach past the end at {len}"),
+        )
+        .at(offset)
+    }
+
+    /// Creates a [`Kind::ReadOnly`] error: a change was requested of something read-only.
+    pub fn read_only(layer: &'static str) -> Self {
+        Self::new(Kind::ReadOnly, layer, "open read-only")
+    }
+
+    /// Creates a [`Kind::NotFound`] error for `name`.
+    pub fn not_found(layer: &'static str, name: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, layer, "does not exist").named(name)
+    }
+
+    /// Creates an error for a failed system call; `doing` is what could not be done, as a verb and
+    /// its object (`"read the header"`).
+    pub fn io(
+        layer: &'static str,
+        doing: impl fmt::Display,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
+        Self::new(Kind::Io, layer, format!("cannot {doing}")).caused_by(source.into())
+    }
+
+    /// Sets the reason, which callers can act on.
+    #[must_use]
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.0.reason = Some(reason);
+        self
+    }
+
+    /// Sets the place to this byte offset.
+    #[must_use]
+    pub fn at(mut self, offset: u64) -> Self {
+        self.0.place = Place::Offset(offset);
+        self
+    }
+
+    /// Sets the place to this name. Secrets of a URL are removed.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.0.place = Place::Name(redacted(&name.into()).into_owned());
+        self
+    }
+
+    /// Sets the file, unless a lower layer has set one already. Secrets of a URL are removed.
+    #[must_use]
+    pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
+        self.0
+            .file
+            .get_or_insert_with(|| redacted(&shown(file.as_ref())).into_owned());
+        self
+    }
+
+    /// Names `target` instead of the temporary file or folder beside it, `.NAME.…`, from which it is
+    /// made.
+    #[must_use]
+    pub fn of_new(mut self, target: &Path) -> Self {
+        if let Some(file) = &mut self.0.file
+            && let Some(named) = at_target(Path::new(file), target)
+        {
+            *file = named.display().to_string();
+        }
+        if let Some(source) = self.0.source.take() {
+            self.0.source = Some(match source.downcast::<Self>() {
+                Ok(cause) => Box::new(cause.of_new(target)),
+                Err(other) => other,
+            });
+        }
+        self
+    }
+
+    /// Sets the cause.
+    #[must_use]
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Returns a copy of the error in which the cause is kept only as text.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let Inner {
+            kind,
+            reason,
+            layer,
+            place,
+            message,
+            file,
+            source,
+        } = &*self.0;
+        let source = source.as_ref().map(|source| source.to_string().into());
+        let (place, message, file) = (place.clone(), message.clone(), file.clone());
+        Self(Box::new(Inner {
+            kind: *kind,
+            reason: *reason,
+            layer,
+            place,
+            message,
+            file,
+            source,
+        }))
+    }
+
+    /// Returns the kind, by which a caller can react.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// Returns the cause, if a caller can act on it.
+    pub fn reason(&self) -> Option<Reason> {
+        self.0.reason
+    }
+
+    /// Returns the layer or structure that reported the error.
+    pub fn layer(&self) -> &'static str {
+        self.0.layer
+    }
+
+    /// Returns the place in that layer.
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// Returns the file in which the error occurred, if known.
+    pub fn file(&self) -> Option<&str> {
+        self.0.file.as_deref()
+    }
+
+    /// Returns the text without file, layer, place and cause.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Returns the kind of the operating system's error, if that is the direct cause.
+    pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
+        self.0
+            .source
+            .as_ref()?
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind)
+    }
+}
+
+/// Returns the path that `file` will have: `NAME/bands` for `.NAME.new-1/bands`.
+fn at_target(file: &Path, target: &Path) -> Option<PathBuf> {
+    let within = file.strip_prefix(target.parent()?).ok()?;
+    let mut parts = within.components();
+    let temporary = parts.next()?.as_os_str().to_str()?;
+    let name = target.file_name()?.to_str()?;
+    // A temporary file may have one of its own.
+    let hidden = temporary.strip_prefix('.')?.trim_start_matches('.');
+    hidden.strip_prefix(name)?.strip_prefix('.')?;
+    let rest = parts.as_path();
+    Some(match rest.as_os_str().is_empty() {
+        true => target.to_owned(),
+        false => target.join(rest),
+    })
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.0.file {
+            write!(f, "{file}: ")?;
+        }
+        write!(f, "{}: ", self.0.layer)?;
+        match &self.0.place {
+            Place::None => {}
+            Place::Offset(offset) => write!(f, "at byte {offset}: ")?,
+            Place::Name(name) => write!(f, "{name}: ")?,
+        }
+        f.write_str(&self.0.message)?;
+        match &self.0.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_names_are_replaced_by_the_target() {
+        let error = |file: &str| {
+            let inner = Error::new(Kind::Io, "folder", "make").in_file(file);
+            let outer = Error::new(Kind::Io, "create", "failed").in_file(file);
+            outer
+                .caused_by(inner)
+                .of_new(Path::new("to/n.sparsebundle"))
+        };
+        assert_eq!(
+            error("to/.n.sparsebundle.new-7/bands").to_string(),
+            "to/n.sparsebundle/bands: create: failed: to/n.sparsebundle/bands: folder: make"
+        );
+        assert_eq!(
+            error("to/..n.sparsebundle.volume.new-7").file(),
+            Some("to/n.sparsebundle")
+        );
+        for other in [
+            "to/.n.sparse",
+            "from/.n.sparsebundle.new-7",
+            "to/n.sparsebundle",
+        ] {
+            assert_eq!(error(other).file(), Some(other));
+        }
+    }
+}

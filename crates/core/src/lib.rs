@@ -1,0 +1,21 @@
+//! What every layer of [Bandsaw](https://docs.rs/bandsaw) stands on, and no format: devices of bytes and
+//! folders of them, errors, progress, codecs, encryption, and contents that macOS stores compressed.
+//!
+//! Programs use it through `bandsaw` or `bandsaw-fs`, which export what they need of it.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod crypt;
+pub mod decision;
+pub mod decmpfs;
+pub mod device;
+pub mod error;
+pub mod parallel;
+pub mod platform;
+pub mod problem;
+pub mod progress;
+pub mod size;
+pub mod store;
+pub mod sync;
+
+pub use error::{Error, Kind, Reason, Result};

@@ -1,0 +1,59 @@
+//! Locks within this process, for stores whose contents are limited to it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Guard, Lock};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{Error, Kind, Result};
+
+/// The holders by name. Clones share the state.
+#[derive(Debug, Clone, Default)]
+pub struct Locks(Arc<Mutex<HashMap<String, Holders>>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holders {
+    Shared(usize),
+    Exclusive,
+}
+
+impl Locks {
+    /// Takes a lock, as [`Store::lock`](super::Store::lock) does.
+    pub fn take(&self, name: &str, mode: Lock) -> Result<Guard> {
+        let mut locks = self.held();
+        let held = match (locks.get(name), mode) {
+            (None, Lock::Exclusive) => Holders::Exclusive,
+            (None, Lock::Shared) => Holders::Shared(1),
+            (Some(Holders::Shared(n)), Lock::Shared) => Holders::Shared(n + 1),
+            (Some(_), _) => {
+                return Err(
+                    Error::new(Kind::Conflict, "lock", "in use by this process").named(name)
+                );
+            }
+        };
+        locks.insert(name.to_owned(), held);
+        Ok(Guard::new(Release {
+            locks: self.clone(),
+            name: name.to_owned(),
+        }))
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Holders>> {
+        self.0.lock()
+    }
+}
+
+struct Release {
+    locks: Locks,
+    name: String,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let mut locks = self.locks.held();
+        match locks.get_mut(&self.name) {
+            Some(Holders::Shared(n)) if *n > 1 => *n -= 1,
+            _ => drop(locks.remove(&self.name)),
+        }
+    }
+}

@@ -1,0 +1,861 @@
+//! Corruptions of every kind for tests, one structure at a time, with a valid checksum.
+
+use super::sample::Sample;
+use crate::apfs::layout::*;
+use bandsaw_core::problem::Severity;
+
+/// A corruption: the change to the container, its severity, and a part of the expected message.
+pub(in crate::apfs) type Corruption = (fn(&mut Sample), Severity, &'static str);
+
+pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
+    (
+        |p| p.block(0)[100] ^= 1,
+        Severity::Damage,
+        "checksum mismatch of the container superblock",
+    ),
+    (
+        |p| p.copy(|raw| raw.next_oid = 7.into()),
+        Severity::Warning,
+        "is not a copy of the superblock",
+    ),
+    (
+        |p| p.superblock(|raw| raw.next_xid = 1.into()),
+        Severity::Warning,
+        "the next transaction number is 1",
+    ),
+    (
+        |p| p.superblock(|raw| raw.max_volumes = 9.into()),
+        Severity::Warning,
+        "has room for 9 volumes",
+    ),
+    (
+        |p| p.superblock(|raw| raw.desc_next = 1.into()),
+        Severity::Warning,
+        "descriptors:",
+    ),
+    (
+        |p| p.superblock(|raw| raw.data_len = 99.into()),
+        Severity::Warning,
+        "expected 99 blocks of objects",
+    ),
+    (
+        |p| p.superblock(|raw| raw.omap_oid = 5.into()),
+        Severity::Damage,
+        "checkpoint 2: object 0x5 in block 5",
+    ),
+    (
+        |p| p.superblock(|raw| raw.volume_oids[1] = raw.volume_oids[0]),
+        Severity::Damage,
+        "names a volume twice",
+    ),
+    (
+        |p| p.superblock(|raw| raw.volume_oids[0] = 0x7777.into()),
+        Severity::Damage,
+        "has no object 0x7777",
+    ),
+    (
+        |p| p.superblock(|raw| raw.key_locker = PrangeRaw::new(Paddr(1 << 40), 1)),
+        Severity::Damage,
+        "is not in the container",
+    ),
+    (
+        |p| p.superblock(|raw| raw.reaper_oid = 0x7777.into()),
+        Severity::Damage,
+        "the reaper is in no checkpoint map",
+    ),
+    (
+        |p| p.superblock(|raw| raw.next_oid = 0x401.into()),
+        Severity::Warning,
+        "its number is not from 0x400 to 0x400",
+    ),
+    (
+        |p| p.map(|bytes| bytes[0x20] = 0),
+        Severity::Damage,
+        "has wrong flags for its position",
+    ),
+    (
+        |p| p.map(|bytes| bytes[0x28] = 9),
+        Severity::Damage,
+        "type 0x9",
+    ),
+    (
+        |p| p.map(|bytes| bytes[0x2B] = 0x40),
+        Severity::Warning,
+        "expected an ephemeral object",
+    ),
+    (
+        |p| p.block(7)[9] = 1,
+        Severity::Note,
+        "in a slot that is not in use",
+    ),
+    (
+        |p| p.reaper(|raw| raw.flags = 3.into()),
+        Severity::Note,
+        "a deletion is in progress",
+    ),
+    (
+        |p| p.reaper(|raw| raw.flags = 9.into()),
+        Severity::Warning,
+        "has flags 0x9",
+    ),
+    (
+        |p| p.reaper(|raw| raw.buffer_size = 7.into()),
+        Severity::Warning,
+        "has a buffer of 7 bytes",
+    ),
+    (
+        |p| p.reaper(|raw| raw.head = 0x500.into()),
+        Severity::Warning,
+        "lists, but has none",
+    ),
+    (
+        |p| p.reaper(|raw| raw.fs_oid = 0x402.into()),
+        Severity::Warning,
+        "has no lists, but is not empty",
+    ),
+    (
+        |p| p.reaper(|raw| raw.next_id = 9.into()),
+        Severity::Warning,
+        "has no lists, but is not empty",
+    ),
+    (
+        |p| {
+            // The UUID is not this container's any more.
+            let place = p.superblock_at();
+            p.object(place, |bytes| bytes[0x48] ^= 1);
+        },
+        Severity::Damage,
+        "but the newest checkpoint has",
+    ),
+];
+
+pub(in crate::apfs) const SPACE: &[Corruption] = &[
+    (
+        |p| p.space(|raw| raw.devices[0].free = 5.into()),
+        Severity::Damage,
+        "counts 5 free blocks",
+    ),
+    (
+        |p| p.space(|raw| raw.devices[0].chunks = 9.into()),
+        Severity::Damage,
+        "counts 9 chunks",
+    ),
+    (
+        |p| p.space(|raw| raw.pool_blocks = 3.into()),
+        Severity::Warning,
+        "3 blocks in its pool",
+    ),
+    (
+        |p| p.space(|raw| raw.pool_base = (1 << 40).into()),
+        Severity::Damage,
+        "is not in the container",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].blocks = 99.into()),
+        Severity::Warning,
+        "records 99 blocks",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].oldest_xid = 9.into()),
+        Severity::Warning,
+        "9 as its oldest transaction",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].node_limit = 77.into()),
+        Severity::Warning,
+        "77 nodes at most in the queue",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[1].tree_oid = 0x7777.into()),
+        Severity::Damage,
+        "object 0x7777 is not in the checkpoint maps",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[0].pad = 1.into()),
+        Severity::Warning,
+        "unused fields of a free queue are not 0",
+    ),
+    (
+        |p| p.space(|raw| raw.queues[2].blocks = 1.into()),
+        Severity::Warning,
+        "a free queue for a second device",
+    ),
+    (
+        |p| p.space(|raw| raw.devices[1].free = 1.into()),
+        Severity::Warning,
+        "for a second device",
+    ),
+    (
+        |p| p.space(|raw| raw.ring_multiplier = 3.into()),
+        Severity::Warning,
+        "slots for 3 versions",
+    ),
+    (
+        |p| p.zone(0, |bytes| bytes[0] = 1),
+        Severity::Warning,
+        "zone 0 of the allocator has invalid boundaries",
+    ),
+    (
+        |p| p.zone(3, |bytes| bytes[0x10] = 1),
+        Severity::Warning,
+        "invalid previous boundaries",
+    ),
+    (
+        |p| p.zone(3, |bytes| bytes[0x84] = 1),
+        Severity::Warning,
+        "data in an unused field",
+    ),
+    (
+        |p| p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into()),
+        Severity::Warning,
+        "expected a physical object",
+    ),
+    (
+        |p| p.space(|raw| raw.ring_free_head = 999.into()),
+        Severity::Damage,
+        "the list of free slots",
+    ),
+    (
+        |p| p.space(|raw| raw.ring_free_tail = 3.into()),
+        Severity::Warning,
+        "expected 3",
+    ),
+    (
+        |p| p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40),
+        Severity::Damage,
+        "are used by",
+    ),
+    (
+        |p| p.cib(|raw| raw.index = 4.into()),
+        Severity::Damage,
+        "expected number 0 with 1 entries, found number 4",
+    ),
+    (
+        |p| p.cib(|raw| raw.object.xid = 99.into()),
+        Severity::Damage,
+        "transaction number 99 is too large",
+    ),
+    (
+        |p| p.cib(|raw| raw.object.oid = 99.into()),
+        Severity::Damage,
+        "unexpected object 0x63",
+    ),
+    (
+        |p| p.chunk(|raw| raw.xid = 1.into()),
+        Severity::Warning,
+        "the newest chunk in it of 1",
+    ),
+    (
+        |p| p.chunk(|raw| raw.free = 5.into()),
+        Severity::Damage,
+        "but the count is 5",
+    ),
+    (
+        |p| p.chunk(|raw| raw.first = 5.into()),
+        Severity::Damage,
+        "records block 5",
+    ),
+    (
+        |p| p.chunk(|raw| raw.bitmap = 5.into()),
+        Severity::Damage,
+        "which is not in the pool",
+    ),
+    (
+        |p| {
+            let place = p.cib_at();
+            p.block(place)[100] ^= 1;
+        },
+        Severity::Damage,
+        "checksum mismatch",
+    ),
+    (
+        |p| p.flip(0),
+        Severity::Damage,
+        "blocks 0 to 0 are in use but marked free",
+    ),
+    (
+        |p| p.flip(1000),
+        Severity::Warning,
+        "1 blocks are marked used but not used, the first is 1000",
+    ),
+    (|p| p.pool_bitmap()[0] ^= 1, Severity::Damage, "of the pool"),
+];
+
+pub(in crate::apfs) const TREES: &[Corruption] = &[
+    (
+        |p| p.container_omap(|raw| raw.flags = 0.into()),
+        Severity::Warning,
+        "for its kind",
+    ),
+    (
+        |p| p.omap(|raw| raw.flags = 1.into()),
+        Severity::Warning,
+        "for its kind",
+    ),
+    (
+        |p| p.omap(|raw| raw.tree_type = 9.into()),
+        Severity::Warning,
+        "its tree has type 0x9",
+    ),
+    (
+        |p| p.omap(|raw| raw.snapshot_count = 3.into()),
+        Severity::Damage,
+        "records 3 snapshots",
+    ),
+    (
+        |p| p.omap(|raw| raw.object.subtype = 3.into()),
+        Severity::Damage,
+        "expected type 0xb/0x0",
+    ),
+    (
+        |p| {
+            let root = p.references_root();
+            p.node(root, |raw| {
+                raw.object.kind = (raw.object.kind.get() | 1 << 24).into()
+            });
+        },
+        Severity::Damage,
+        "with unexpected flags for its kind",
+    ),
+    (
+        |p| {
+            let root = p.references_root();
+            p.info(root, |info| {
+                info.flags = (info.flags.get() | tree_flags::HASHED).into()
+            });
+        },
+        Severity::Warning,
+        "the tree's flags are",
+    ),
+    (
+        |p| p.object_record(|raw| raw.paddr = (1 << 40).into()),
+        Severity::Damage,
+        "is in block 1099511627776",
+    ),
+    (
+        |p| p.object_record(|raw| raw.paddr = 1.into()),
+        Severity::Damage,
+        "are used by",
+    ),
+    (
+        |p| p.object_record(|raw| raw.size = 8192.into()),
+        Severity::Damage,
+        "has 8192 bytes",
+    ),
+    (
+        |p| p.object_record(|raw| raw.flags = 1.into()),
+        Severity::Damage,
+        "has no object",
+    ),
+    (
+        |p| p.object_record(|raw| raw.flags = 4.into()),
+        Severity::Damage,
+        "has the encryption flag",
+    ),
+    (
+        |p| {
+            let root = p.omap_root();
+            p.info(root, |info| info.key_count = 99.into());
+        },
+        Severity::Damage,
+        "records 99 keys",
+    ),
+    (
+        |p| {
+            let root = p.files_root();
+            p.info(root, |info| info.node_count = 99.into());
+        },
+        Severity::Damage,
+        "records 99 nodes",
+    ),
+    (
+        |p| {
+            let root = p.files_root();
+            p.info(root, |info| info.longest_key = 1.into());
+        },
+        Severity::Warning,
+        "records 1 bytes for the longest key",
+    ),
+    (
+        |p| {
+            let root = p.references_root();
+            p.info(root, |info| info.flags = 1.into());
+        },
+        Severity::Warning,
+        "the tree's flags are 0x1",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.block(leaf)[3000] ^= 1;
+        },
+        Severity::Damage,
+        "checksum mismatch",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.object.xid = 77.into());
+        },
+        Severity::Damage,
+        "found 77",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.object.oid = 0x777.into());
+        },
+        Severity::Damage,
+        "unexpected object 0x777",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| {
+                raw.object.kind = (object_type::BTREE_NODE | storage::PHYSICAL).into()
+            });
+        },
+        Severity::Damage,
+        "is stored as 0x40000000",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.object.subtype = object_type::OMAP.into());
+        },
+        Severity::Damage,
+        "expected type 0x3/0xe",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| (raw.level, raw.flags) = (1.into(), 0.into()));
+        },
+        Severity::Damage,
+        "expected a node of level 0",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.count = 0.into());
+        },
+        Severity::Damage,
+        "holds no keys",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.count = 9999.into());
+        },
+        Severity::Damage,
+        "claims 9999 keys",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.key_free_list.len = 77.into());
+        },
+        Severity::Damage,
+        "records 77 free bytes among the keys",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.flags = (raw.flags.get() | 0x40).into());
+        },
+        Severity::Warning,
+        "unexpected flags",
+    ),
+    (
+        |p| {
+            let leaf = p.first_leaf();
+            p.node(leaf, |raw| raw.free.len = 9999.into());
+        },
+        Severity::Damage,
+        "reaches out of the node",
+    ),
+    (
+        |p| {
+            // Swap two entries of the table.
+            let leaf = p.first_leaf();
+            p.object(leaf, |bytes| {
+                let (first, second) = bytes[NODE_HEADER..NODE_HEADER + 16].split_at_mut(8);
+                first.swap_with_slice(second);
+            });
+        },
+        Severity::Damage,
+        "does not come after the one before it",
+    ),
+    (
+        |p| {
+            // Give two entries of the table the same key.
+            let leaf = p.first_leaf();
+            p.object(leaf, |bytes| {
+                bytes.copy_within(NODE_HEADER..NODE_HEADER + 4, NODE_HEADER + 8)
+            });
+        },
+        Severity::Damage,
+        "shares bytes with another",
+    ),
+    (
+        |p| {
+            // Change the first key of the root's second child.
+            let root = p.files_root();
+            p.object(root, |bytes| {
+                let table =
+                    NODE_HEADER + usize::from(u16::from_le_bytes([bytes[0x2A], bytes[0x2B]]));
+                let key = table
+                    + usize::from(u16::from_le_bytes([
+                        bytes[NODE_HEADER + 8],
+                        bytes[NODE_HEADER + 9],
+                    ]));
+                bytes[key + 1] ^= 0x40;
+            });
+        },
+        Severity::Damage,
+        "its first key sorts before the one in its parent",
+    ),
+];
+
+pub(in crate::apfs) const FILES: &[Corruption] = &[
+    (
+        |p| p.entry("symlink", |key, _| key[10] ^= 0x40),
+        Severity::Damage,
+        "is stored under hash",
+    ),
+    (
+        |p| p.entry("symlink", |_, raw| raw.file_id = 0x9999.into()),
+        Severity::Damage,
+        "points to object 0x9999, which does not",
+    ),
+    (
+        |p| p.entry("symlink", |_, raw| raw.flags = 8.into()),
+        Severity::Damage,
+        "has type 0x8",
+    ),
+    (
+        |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
+        Severity::Damage,
+        "folder 0x2 has 2 names",
+    ),
+    (
+        |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
+        Severity::Damage,
+        "not below the root",
+    ),
+    (
+        |p| p.inode("symlink", |raw| raw.mode = 0o777.into()),
+        Severity::Damage,
+        "without a valid type",
+    ),
+    (
+        |p| p.inode("symlink", |raw| raw.mode = 0o100_777.into()),
+        Severity::Damage,
+        "a symbolic link, and only that",
+    ),
+    (
+        |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
+        Severity::Warning,
+        "counts 3 entries",
+    ),
+    (
+        |p| p.inode("folder", |raw| raw.mode = 0o100_755.into()),
+        Severity::Damage,
+        "which is not a folder",
+    ),
+    (
+        |p| p.inode("first name", |raw| raw.children_or_links = 7.into()),
+        Severity::Warning,
+        "counts 7 names, 2 exist",
+    ),
+    (
+        |p| p.inode("first name", |raw| raw.parent_id = 3.into()),
+        Severity::Warning,
+        "name and folder of its first link",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.parent_id = 3.into()),
+        Severity::Warning,
+        "records another name or folder",
+    ),
+    (
+        |p| {
+            p.inode("with attributes", |raw| {
+                raw.internal_flags = inode_flags::HAS_RESOURCE_FORK.into()
+            })
+        },
+        Severity::Warning,
+        "has a resource fork: no, by its inode: yes",
+    ),
+    (
+        |p| {
+            p.inode("with attributes", |raw| {
+                raw.internal_flags = inode_flags::NO_RESOURCE_FORK.into()
+            })
+        },
+        Severity::Warning,
+        "has access rights: yes, by its inode: no",
+    ),
+    (
+        |p| {
+            p.inode("with attributes", |raw| {
+                raw.internal_flags = (inode_flags::HAS_SECURITY | inode_flags::IS_SPARSE).into()
+            })
+        },
+        Severity::Warning,
+        "a count of sparse bytes",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.bsd_flags = 0x20.into()),
+        Severity::Damage,
+        "has no compression attribute",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.uncompressed_size = 9.into()),
+        Severity::Warning,
+        "a size of compressed contents",
+    ),
+    (
+        |p| p.inode("with attributes", |raw| raw.private_id = 0x9999.into()),
+        Severity::Damage,
+        "the next object number is",
+    ),
+    (
+        |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
+        Severity::Damage,
+        "has 99999 bytes in extents for 4096",
+    ),
+    (
+        |p| p.stream("with attributes", |raw| raw.allocated = 8192.into()),
+        Severity::Warning,
+        "but records 8192",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()),
+        Severity::Damage,
+        "are not whole blocks",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.paddr = (1 << 40).into()),
+        Severity::Damage,
+        "are not among the",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.paddr = 1.into()),
+        Severity::Damage,
+        "have a reference count of 0",
+    ),
+    (
+        |p| p.extent("with attributes", |raw| raw.paddr = 0.into()),
+        Severity::Warning,
+        "bytes of holes",
+    ),
+    (
+        |p| {
+            let id = p.id("with attributes");
+            p.record(
+                &RecordKey::single(id, record_type::DATA_STREAM),
+                |_, value| value[0] = 5,
+            );
+        },
+        Severity::Warning,
+        "has a reference count of 5",
+    ),
+    (
+        |p| {
+            let id = p.id("first name");
+            p.record(
+                &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
+                |_, value| value[0] = 3,
+            );
+        },
+        Severity::Warning,
+        "differ in name or object",
+    ),
+    (
+        |p| {
+            // Sibling numbers come after object numbers.
+            let id = p.id("first name");
+            let mut link = 0;
+            p.record(
+                &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
+                |key, _| {
+                    link = u64::from_le_bytes(key[8..].try_into().unwrap());
+                },
+            );
+            p.record(
+                &RecordKey::single(FileId(link), record_type::SIBLING_MAP),
+                |_, value| value[0] ^= 1,
+            );
+        },
+        Severity::Warning,
+        "belongs to object",
+    ),
+    (
+        |p| p.xattr("small", |value| value[0] = 3),
+        Severity::Damage,
+        "malformed",
+    ),
+    (
+        |p| p.xattr("large", |value| value[5] ^= 0x40),
+        Severity::Damage,
+        "has 20000 bytes in extents for 0",
+    ),
+    (
+        |p| {
+            let id = p.id("symlink");
+            p.record(
+                &RecordKey::named(id, record_type::XATTR, b""),
+                |_, value| *value.last_mut().unwrap() = b'x',
+            );
+        },
+        Severity::Damage,
+        "is not NUL-terminated",
+    ),
+];
+
+pub(in crate::apfs) const VOLUME: &[Corruption] = &[
+    (
+        |p| p.reference(|raw| raw.references = 5.into()),
+        Severity::Warning,
+        "have a reference count of 5",
+    ),
+    (
+        |p| p.reference(|raw| raw.references = 0.into()),
+        Severity::Damage,
+        "have a reference count of 0",
+    ),
+    (
+        |p| p.reference(|raw| raw.owner = 3.into()),
+        Severity::Warning,
+        "are said to be of object 0x3",
+    ),
+    (
+        |p| p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1)),
+        Severity::Damage,
+        "of kind 9",
+    ),
+    (
+        |p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()),
+        Severity::Warning,
+        "has version 4.0",
+    ),
+    (
+        |p| p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into()),
+        Severity::Warning,
+        "expected a virtual object",
+    ),
+    (
+        |p| p.volume(|raw| raw.files = 3.into()),
+        Severity::Warning,
+        "counts 3 files",
+    ),
+    (
+        |p| p.volume(|raw| raw.folders = 9.into()),
+        Severity::Warning,
+        "counts 9 folders",
+    ),
+    (
+        |p| p.volume(|raw| raw.symlinks = 9.into()),
+        Severity::Warning,
+        "counts 9 symbolic links",
+    ),
+    (
+        |p| p.volume(|raw| raw.next_file_id = 0x11.into()),
+        Severity::Damage,
+        "the next object number is 0x11",
+    ),
+    (
+        |p| p.volume(|raw| raw.allocated_blocks = 7.into()),
+        Severity::Warning,
+        "counts 7 blocks of its own",
+    ),
+    (
+        |p| p.volume(|raw| raw.name = [0; VOLUME_NAME_LEN]),
+        Severity::Warning,
+        "has no name",
+    ),
+    (
+        |p| p.volume(|raw| raw.snapshots = 3.into()),
+        Severity::Warning,
+        "counts 3 snapshots",
+    ),
+    (
+        |p| p.volume(|raw| raw.total_blocks_freed = 9999.into()),
+        Severity::Warning,
+        "freed 9999 blocks",
+    ),
+    (
+        |p| p.volume(|raw| raw.index = 4.into()),
+        Severity::Warning,
+        "records slot 4",
+    ),
+    (
+        |p| p.volume(|raw| raw.omap_oid = 1.into()),
+        Severity::Damage,
+        "apfs object map",
+    ),
+    (
+        |p| p.volume(|raw| raw.magic = *b"NOPE"),
+        Severity::Damage,
+        "expected a volume superblock (APSB)",
+    ),
+    (
+        |p| p.volume(|raw| raw.object.xid = 1.into()),
+        Severity::Damage,
+        "expected transaction 2, found 1",
+    ),
+    (
+        |p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()),
+        Severity::Warning,
+        "the tree of extent references has type",
+    ),
+    (
+        |p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()),
+        Severity::Warning,
+        "the list of modifying programs is not in order from newest to oldest",
+    ),
+    (
+        |p| p.volume(|raw| raw.incompatible_features = 9.into()),
+        Severity::Warning,
+        "contradictory flags",
+    ),
+    (
+        |p| p.volume(|raw| raw.integrity_oid = 0x7777.into()),
+        Severity::Damage,
+        "has no object 0x7777",
+    ),
+];
+
+/// Returns a container of `len` bytes for each kind of corruption, with its severity and a part of
+/// the expected message.
+pub fn damaged(len: usize) -> impl Iterator<Item = (&'static str, Severity, Vec<u8>)> {
+    [CONTAINER, SPACE, TREES, FILES, VOLUME]
+        .into_iter()
+        .flatten()
+        .map(move |(damage, severity, words)| {
+            let mut sample = Sample::new(len);
+            damage(&mut sample);
+            (*words, *severity, sample.bytes)
+        })
+}
+
+/// Returns a container of `len` bytes with one bit of an object flipped and the checksum updated,
+/// and the block and offset of that bit. `below` returns a number below its argument.
+pub fn corrupted_at_random(
+    len: usize,
+    below: &mut dyn FnMut(u64) -> u64,
+) -> ((u64, usize), Vec<u8>) {
+    let mut sample = Sample::new(len);
+    let blocks = sample.bytes.len() as u64 / 4096;
+    let objects: Vec<u64> = (0..blocks)
+        .filter(|block| verify(sample.block(*block)))
+        .collect();
+    let block = objects[below(objects.len() as u64) as usize];
+    // Most of a block is zero; nonzero bytes are the more useful targets.
+    let bytes = sample.block(block);
+    let used: Vec<usize> = (8..4096).filter(|at| bytes[*at] != 0).collect();
+    let at = used[below(used.len() as u64) as usize];
+    sample.object(block, |bytes| bytes[at] ^= 1 << below(8));
+    ((block, at), sample.bytes)
+}

@@ -1,0 +1,179 @@
+//! The snapshot records of a volume, and the superblocks of snapshots (§8.9).
+
+use std::collections::BTreeMap;
+
+use super::blocks::{BlockUsers, User};
+use super::omap::CheckedObjects;
+use super::report::{Report, wrong};
+use super::tree::{Physical, TreeWalk};
+use crate::apfs::btree::{Key, TreeKind};
+use crate::apfs::container::read_volume;
+use crate::apfs::layout::{
+    KeyRest, Oid, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, VolumeRaw, Xid, record_type,
+    snapshot_flags,
+};
+use crate::apfs::store::Store;
+use bandsaw_core::Result;
+use bandsaw_core::progress::Progress;
+use zerocopy::FromBytes;
+
+const LAYER: &str = "apfs snapshots";
+
+/// A snapshot as recorded in the snapshot metadata tree.
+#[derive(Debug, Clone)]
+pub(super) struct SnapshotRecord {
+    pub(super) xid: u64,
+    pub(super) name: String,
+    pub(super) references: Oid,
+    superblock: Oid,
+    /// True if the snapshot keeps the contents of files.
+    pub(super) has_contents: bool,
+}
+
+/// Reads the snapshots of a volume, oldest first; returns them and the number of nodes of their
+/// tree.
+pub(super) fn read(
+    raw: &VolumeRaw,
+    objects: &CheckedObjects,
+    (store, newest, progress): (&Store, Xid, &dyn Progress),
+    volume: u32,
+    blocks: &mut BlockUsers,
+    report: &mut Report<'_>,
+) -> Result<(Vec<SnapshotRecord>, u64)> {
+    let (mut found, mut names) = (Vec::<SnapshotRecord>::new(), BTreeMap::new());
+    let walk = TreeWalk {
+        store,
+        kind: TreeKind::Snapshots,
+        newest,
+        progress,
+    };
+    let user = User::volume(volume, "tree of snapshots");
+    let totals = walk.run(
+        raw.snap_meta_tree_oid.into(),
+        &mut Physical { blocks, user },
+        report,
+        &mut |leaf, report| {
+            let Key::Record(key) = leaf.key else {
+                return Ok(());
+            };
+            match (key.kind, key.rest) {
+                (record_type::SNAPSHOT, _) => {
+                    match SnapshotRaw::parse(leaf.value) {
+                        Some((raw, name)) => {
+                            if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
+                                report.damage(leaf.wrong(format_args!(
+                                    "snapshot {} has an invalid number",
+                                    key.id
+                                )));
+                            }
+                            let references = Oid::from(raw.extent_ref_tree_oid);
+                            found.push(SnapshotRecord {
+                                xid: key.id.0,
+                                name: String::from_utf8_lossy(name).into_owned(),
+                                references,
+                                superblock: raw.superblock_oid.into(),
+                                has_contents: references.is_some()
+                                    && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
+                            });
+                        }
+                        None => report.damage(
+                            leaf.wrong(format_args!("malformed record of snapshot {}", key.id)),
+                        ),
+                    }
+                }
+                (record_type::SNAPSHOT_NAME, KeyRest::Name(name))
+                    if key.id == SNAPSHOT_NAMES_ID =>
+                {
+                    let xid = SnapshotNameRaw::read_from_prefix(leaf.value)
+                        .map_or(0, |(value, _)| value.xid.get());
+                    if names
+                        .insert(xid, String::from_utf8_lossy(name).into_owned())
+                        .is_some()
+                    {
+                        report.damage(leaf.wrong(format_args!("two names lead to snapshot {xid}")));
+                    }
+                }
+                (kind, _) => {
+                    report.damage(leaf.wrong(format_args!("unexpected record of type {kind}")))
+                }
+            }
+            Ok(())
+        },
+    )?;
+    found.sort_unstable_by_key(|snapshot| snapshot.xid);
+    for snapshot in &found {
+        if names.remove(&snapshot.xid).as_ref() != Some(&snapshot.name) {
+            let message = format!(
+                "snapshot {} of transaction {} is not found by its name",
+                snapshot.name, snapshot.xid
+            );
+            report.damage(wrong(LAYER, message));
+        }
+    }
+    if let Some((xid, name)) = names.into_iter().next() {
+        report.damage(wrong(
+            LAYER,
+            format!("the name {name} points to snapshot {xid}, which does not exist"),
+        ));
+    }
+    let recorded = raw.snapshots.get();
+    if recorded != found.len() as u64 {
+        report.warning(wrong(
+            LAYER,
+            format!(
+                "volume {volume} counts {recorded} snapshots, but has {}",
+                found.len()
+            ),
+        ));
+    }
+    if !found
+        .iter()
+        .map(|snapshot| snapshot.xid)
+        .eq(objects.snapshots.iter().copied())
+    {
+        let message =
+            format!("the object map of volume {volume} has other snapshots than the volume");
+        report.damage(wrong(LAYER, message));
+    }
+    Ok((found, totals.map_or(0, |totals| totals.nodes)))
+}
+
+/// Reads the superblock of a volume as of a snapshot; `None` if it cannot be read, which has been
+/// reported.
+pub(super) fn superblock(
+    snapshot: &SnapshotRecord,
+    store: &Store,
+    volume: u32,
+    blocks: &mut BlockUsers,
+    report: &mut Report<'_>,
+) -> Result<Option<VolumeRaw>> {
+    let paddr = snapshot.superblock.into_paddr();
+    blocks.claim(
+        paddr.0..paddr.0.saturating_add(1),
+        User {
+            volume,
+            what: "snapshot",
+            id: snapshot.xid,
+        },
+    );
+    let Some(raw) = report.keep(read_volume(store, paddr, snapshot.superblock))? else {
+        return Ok(None);
+    };
+    let own = [
+        raw.omap_oid,
+        raw.extent_ref_tree_oid,
+        raw.snap_meta_tree_oid,
+    ];
+    if own.iter().any(|oid| oid.get() != 0) {
+        let message = "the superblock of a snapshot has trees of the volume";
+        report.warning(store.corrupt(LAYER, snapshot.superblock, paddr, message));
+    }
+    if raw.object.xid.get() > snapshot.xid {
+        let message = format!(
+            "transaction {} found, snapshot {} is older",
+            raw.object.xid, snapshot.xid
+        );
+        report.damage(store.corrupt(LAYER, snapshot.superblock, paddr, message));
+    }
+    Ok(Some(raw))
+}

@@ -1,0 +1,95 @@
+//! The additional part of a versioned space manager: its size, and the allocation zones, which are
+//! hints that readers ignore (§14).
+
+use std::collections::HashSet;
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::apfs::layout::{
+    BlockSize, SPACEMAN_ARRAYS, SpacemanRaw, SpacemanVersionRaw, spaceman_flags,
+};
+
+/// Number of earlier boundaries that a zone keeps.
+const PREVIOUS: usize = 7;
+
+/// An allocation zone: its boundaries, start and end each, and its earlier ones.
+///
+/// Source: linux-apfs/apfsprogs, include/apfs/raw.h; container of macOS 12 in dfvfs, apfs.raw.
+#[derive(
+    Debug, Clone, Copy, FromBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned,
+)]
+#[repr(C)]
+struct ZoneRaw {
+    /*00*/ now: [U64; 2],
+    /*10*/ previous: [[U64; 2]; PREVIOUS],
+    /*80*/ id: U16, // 0 for none
+    /*82*/ previous_index: U16, // from 1, 0 for none
+    /*84*/ reserved: U32,
+}
+const _: () = assert!(size_of::<ZoneRaw>() == 0x88);
+
+/// Returns a message if the zones are inconsistent; `manager` are all bytes of the space manager.
+pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<String> {
+    let (head, rest) = SpacemanRaw::ref_from_prefix(manager).ok()?;
+    if head.flags.get() & spaceman_flags::VERSIONED == 0 {
+        return None;
+    }
+    let (versioned, _) = SpacemanVersionRaw::ref_from_prefix(rest).ok()?;
+    if versioned.struct_size.get() != SPACEMAN_ARRAYS {
+        return Some(format!(
+            "records a header of {} bytes, expected {SPACEMAN_ARRAYS}",
+            versioned.struct_size
+        ));
+    }
+    let mut ids = HashSet::new();
+    versioned
+        .zones
+        .iter()
+        .zip(0..)
+        .find_map(|(bytes, index): (_, u32)| {
+            let zone = ZoneRaw::read_from_bytes(bytes).ok()?;
+            let id = zone.id.get();
+            let message = match what_is_odd(&zone, block_size) {
+                None if id == 0 || ids.insert(id) => return None,
+                None => "the number of another",
+                Some(message) => message,
+            };
+            Some(format!("zone {index} of the allocator has {message}"))
+        })
+}
+
+fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
+    let none = [U64::new(0); 2];
+    let makes_sense = |[start, end]: &[U64; 2]| {
+        let size = u64::from(block_size.get());
+        start < end && start.get() % size == 0 && end.get() % size == 0
+    };
+    let latest = usize::from(zone.previous_index.get());
+    if zone.reserved.get() != 0 {
+        return Some("data in an unused field");
+    }
+    let now = if zone.id.get() == 0 {
+        zone.now == none
+    } else {
+        makes_sense(&zone.now)
+    };
+    if !now {
+        return Some("invalid boundaries");
+    }
+    let before = match latest
+        .checked_sub(1)
+        .map(|latest| zone.previous.get(latest))
+    {
+        None => zone.previous.iter().all(|bounds| *bounds == none),
+        Some(None) => false,
+        Some(Some(latest)) => {
+            *latest != none
+                && zone
+                    .previous
+                    .iter()
+                    .all(|bounds| *bounds == none || makes_sense(bounds))
+        }
+    };
+    (!before).then_some("invalid previous boundaries")
+}

@@ -1,0 +1,167 @@
+//! Comparison of names on a volume, and the hash by which its directories sort them (§8.3).
+
+use super::layout::{VolumeRaw, volume_incompatible};
+use crate::unicode::normalize;
+
+/// A volume's rules for comparing names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameRules {
+    /// Names are bytes, sorted as such. Very old volumes.
+    Bytes,
+    /// Composed and decomposed names are equal.
+    CaseSensitive,
+    /// Composed and decomposed names, and names that differ in case only, are equal.
+    CaseInsensitive,
+}
+
+impl NameRules {
+    /// Returns the rules of the volume with this superblock.
+    pub(crate) fn of(volume: &VolumeRaw) -> Self {
+        match (
+            volume.has(volume_incompatible::CASE_INSENSITIVE),
+            volume.hashes_names(),
+        ) {
+            (true, _) => Self::CaseInsensitive,
+            (false, true) => Self::CaseSensitive,
+            (false, false) => Self::Bytes,
+        }
+    }
+
+    /// Returns true if keys of directory entries contain hashes.
+    pub(crate) fn hashed(self) -> bool {
+        self != Self::Bytes
+    }
+
+    /// Returns the hash of a name, `None` if directories are not hashed.
+    pub(crate) fn hash(self, name: &str) -> Option<u32> {
+        self.hashed().then(|| hash(&self.form(name)))
+    }
+
+    /// Returns a key that is equal for names that are equal by these rules.
+    pub(crate) fn key(self, name: &str) -> Vec<u8> {
+        match self.hashed() {
+            true => self
+                .form(name)
+                .into_iter()
+                .flat_map(u32::to_le_bytes)
+                .collect(),
+            false => name.as_bytes().to_vec(),
+        }
+    }
+
+    /// Returns true if two names are equal by these rules.
+    pub(crate) fn same(self, a: &str, b: &str) -> bool {
+        a == b || self.hashed() && self.form(a) == self.form(b)
+    }
+
+    fn form(self, name: &str) -> Vec<u32> {
+        normalize(name, self == Self::CaseInsensitive)
+    }
+}
+
+/// Returns the low 22 bits of the CRC-32C, not complemented, of the code points as 32-bit numbers,
+/// little-endian.
+fn hash(form: &[u32]) -> u32 {
+    let mut crc = u32::MAX;
+    for &code in form {
+        crc ^= code;
+        crc = SLICES[3][(crc & 0xFF) as usize]
+            ^ SLICES[2][(crc >> 8 & 0xFF) as usize]
+            ^ SLICES[1][(crc >> 16 & 0xFF) as usize]
+            ^ SLICES[0][(crc >> 24) as usize];
+    }
+    crc & 0x3F_FFFF
+}
+
+/// CRC remainders of a byte followed by as many zero bytes as the index of the table, to process
+/// four bytes per step.
+static SLICES: [[u32; 256]; 4] = {
+    let mut slices = [[0; 256]; 4];
+    let mut byte = 0_u32;
+    while byte < 256 {
+        let mut crc = byte;
+        let mut slice = 0;
+        while slice < 4 {
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 1 == 0 {
+                    crc >> 1
+                } else {
+                    crc >> 1 ^ 0x82F6_3B78
+                };
+                bit += 1;
+            }
+            slices[slice][byte as usize] = crc;
+            slice += 1;
+        }
+        byte += 1;
+    }
+    slices
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unicode::recorded::{IGNORABLE, LOOKUPS};
+
+    #[test]
+    fn names_are_told_apart_as_by_macos_27() {
+        for (stored, other, found) in LOOKUPS.into_iter().chain(IGNORABLE) {
+            for (rules, volume) in [
+                (NameRules::CaseInsensitive, 'a'),
+                (NameRules::CaseSensitive, 'A'),
+            ] {
+                let expected = found.contains(volume);
+                assert_eq!(rules.same(stored, other), expected, "{other:?} {rules:?}");
+                let is_hashed_alike = rules.hash(stored) == rules.hash(other);
+                assert_eq!(is_hashed_alike, expected, "{other:?} {rules:?}");
+            }
+        }
+    }
+
+    /// The vectors of §8.3, from containers made by macOS.
+    #[test]
+    fn known_hashes() {
+        let insensitive = [
+            ("private-dir", 0x2B_29A3),
+            ("root", 0x2D_9C79),
+            ("Dir1", 0x32_BB08),
+            ("Beth.txt", 0x13_D9BA),
+            ("hardlink-to-hello", 0x3F_5470),
+            ("ünïcødé", 0x07_9EB6),
+            ("файл.txt", 0x0C_82AD),
+        ];
+        for (name, expected) in insensitive {
+            assert_eq!(
+                NameRules::CaseInsensitive.hash(name),
+                Some(expected),
+                "{name}"
+            );
+        }
+        for (name, expected) in [("Dir1", 0x3E_EA76), ("Beth.txt", 0x0C_800D)] {
+            assert_eq!(
+                NameRules::CaseSensitive.hash(name),
+                Some(expected),
+                "{name}"
+            );
+        }
+        assert_eq!(NameRules::Bytes.hash("Dir1"), None);
+    }
+
+    #[test]
+    fn names_are_the_same_by_the_volumes_rules() {
+        let (composed, decomposed, upper) = ("é", "e\u{301}", "É");
+        assert!(
+            NameRules::CaseInsensitive.same(composed, upper)
+                && NameRules::CaseInsensitive.same(composed, decomposed)
+        );
+        assert!(
+            !NameRules::CaseSensitive.same(composed, upper)
+                && NameRules::CaseSensitive.same(composed, decomposed)
+        );
+        assert!(
+            !NameRules::Bytes.same(composed, decomposed)
+                && NameRules::Bytes.same(composed, composed)
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! The write lock of a container: only one volume can be open for changes at a time, because all of
+//! them share the free space.
+
+use std::sync::{Arc, Weak};
+
+use bandsaw_core::sync::Mutex;
+use bandsaw_core::{Error, Kind, Result};
+
+/// The write lock of a container. Clones share the lock.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeWriter(Arc<Mutex<Weak<WriteGuard>>>);
+
+/// A guard that holds the lock until it is dropped.
+#[derive(Debug)]
+pub(super) struct WriteGuard;
+
+impl VolumeWriter {
+    /// Acquires the lock; [`Kind::Conflict`] while it is held.
+    pub(super) fn take(&self) -> Result<Arc<WriteGuard>> {
+        let mut place = self.0.lock();
+        if place.strong_count() > 0 {
+            let message = "another volume of this container is open for writing; close it first";
+            return Err(Error::new(Kind::Conflict, "apfs container", message));
+        }
+        let taken = Arc::new(WriteGuard);
+        *place = Arc::downgrade(&taken);
+        Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_taken_once_at_a_time() {
+        let writer = VolumeWriter::default();
+        let taken = writer.take().unwrap();
+        assert_eq!(writer.clone().take().unwrap_err().kind(), Kind::Conflict);
+        drop(taken);
+        assert!(writer.take().is_ok());
+    }
+}

@@ -1,0 +1,236 @@
+//! The users of allocation blocks: overlaps, and comparison with the bitmap in both directions (§5,
+//! §17).
+
+use std::fmt;
+
+use super::report::{Report, wrong};
+use crate::hfsplus::build::set_bits;
+use crate::hfsplus::extents::ForkDevice;
+use crate::hfsplus::layout::{Cnid, Extent};
+use bandsaw_core::Result;
+use bandsaw_core::device::BlockDevice;
+use bandsaw_core::progress::Progress;
+use bandsaw_core::size::{narrow, to_usize};
+
+const LAYER: &str = "hfs+ bitmap";
+/// Bytes of the bitmap read at a time.
+const PIECE: usize = 1 << 20;
+
+/// The use of a run of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockUse {
+    /// The volume headers.
+    Header,
+    /// One of the volume's own files.
+    Special,
+    /// The data fork of an object.
+    Data,
+    /// The resource fork of an object.
+    Resource,
+    /// An extended attribute of an object.
+    Attribute,
+}
+
+/// A run of blocks and its user.
+#[derive(Debug, Clone, Copy)]
+struct BlockClaim {
+    start: u32,
+    count: u32,
+    id: Cnid,
+    purpose: BlockUse,
+}
+
+impl BlockClaim {
+    fn end(&self) -> u64 {
+        u64::from(self.start) + u64::from(self.count)
+    }
+}
+
+impl fmt::Display for BlockClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.purpose {
+            BlockUse::Header => f.write_str("the volume header"),
+            BlockUse::Special => write!(f, "the volume's file {}", self.id),
+            BlockUse::Data => write!(f, "the data fork of file {}", self.id),
+            BlockUse::Resource => write!(f, "the resource fork of file {}", self.id),
+            BlockUse::Attribute => write!(f, "an attribute of object {}", self.id),
+        }
+    }
+}
+
+/// All used blocks.
+#[derive(Debug, Default)]
+pub(super) struct BlockUsers {
+    claims: Vec<BlockClaim>,
+}
+
+impl BlockUsers {
+    /// Records that `extent`, which must be within the volume, is used.
+    pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: BlockUse) {
+        if extent.count > 0 {
+            self.claims.push(BlockClaim {
+                start: extent.start.0,
+                count: extent.count,
+                id,
+                purpose,
+            });
+        }
+    }
+
+    /// Reports blocks with two users; returns the used runs in ascending order, adjacent ones
+    /// merged.
+    pub(super) fn finish(mut self, report: &mut Report) -> Vec<(u64, u64)> {
+        self.claims
+            .sort_unstable_by_key(|claim| (claim.start, claim.count));
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut furthest: Option<BlockClaim> = None;
+        for claim in self.claims {
+            let start = u64::from(claim.start);
+            if let Some(before) = furthest.filter(|before| before.end() > start) {
+                let last = before.end().min(claim.end()) - 1;
+                report.damage(wrong(
+                    LAYER,
+                    format!("blocks {start} to {last} are used by {before} and by {claim}"),
+                ));
+            }
+            if furthest.is_none_or(|before| claim.end() > before.end()) {
+                furthest = Some(claim);
+            }
+            match runs.last_mut() {
+                Some((_, end)) if *end >= start => *end = claim.end().max(*end),
+                _ => runs.push((start, claim.end())),
+            }
+        }
+        runs
+    }
+}
+
+/// Compares the bitmap in `file` with the used runs; returns the number of free blocks that it
+/// counts.
+pub(super) fn check_bitmap(
+    file: &ForkDevice,
+    total_blocks: u32,
+    runs: &[(u64, u64)],
+    report: &mut Report,
+    progress: &dyn Progress,
+) -> Result<Option<u32>> {
+    let needed = u64::from(total_blocks).div_ceil(8);
+    if file.len() < needed {
+        let message = format!(
+            "expected {needed} bytes for {total_blocks} blocks, found {}",
+            file.len()
+        );
+        report.damage(wrong(LAYER, message));
+        return Ok(None);
+    }
+    progress.stage("check the bitmap", needed);
+    let mut differences = BitmapDifferences::default();
+    let (mut at, mut used, mut runs) = (0, 0_u64, runs);
+    let mut found = vec![0; PIECE.min(to_usize(needed))];
+    let mut expected = vec![0; found.len()];
+    while at < needed {
+        progress.check()?;
+        let len = found.len().min(to_usize(needed - at));
+        let blocks = at * 8..((at + len as u64) * 8).min(total_blocks.into());
+        file.read_at(at, &mut found[..len])?;
+        // Bits past the last block are ignored.
+        if blocks.end < (at + len as u64) * 8 {
+            found[len - 1] &= !(0xFF_u8.checked_shr(narrow(blocks.end % 8)).unwrap_or(0));
+        }
+        expected[..len].fill(0);
+        while let Some((&(start, end), rest)) = runs.split_first() {
+            let within =
+                |block: u64| to_usize(block.clamp(blocks.start, blocks.end) - blocks.start);
+            set_bits(&mut expected[..len], within(start)..within(end));
+            if end > blocks.end {
+                break;
+            }
+            runs = rest;
+        }
+        used += found[..len]
+            .iter()
+            .map(|byte| u64::from(byte.count_ones()))
+            .sum::<u64>();
+        differences.compare(at * 8, &found[..len], &expected[..len], report);
+        at += len as u64;
+        progress.advance(len as u64);
+    }
+    differences.end(report);
+    Ok(u32::try_from(u64::from(total_blocks).saturating_sub(used)).ok())
+}
+
+/// Runs of blocks whose bit is wrong.
+#[derive(Debug, Default)]
+struct BitmapDifferences {
+    /// The present run of blocks that are used, but free in the bitmap.
+    lost: Option<(u64, u64)>,
+    /// Number of blocks that are free, but used in the bitmap.
+    leaked_total: u64,
+    leaked_first: Option<u64>,
+}
+
+impl BitmapDifferences {
+    fn compare(&mut self, base: u64, found: &[u8], expected: &[u8], report: &mut Report) {
+        if found == expected {
+            return;
+        }
+        for (index, (found, expected)) in found
+            .iter()
+            .zip(expected)
+            .enumerate()
+            .filter(|(_, (found, expected))| found != expected)
+        {
+            for bit in 0..8 {
+                let (found, expected) = (found & (0x80 >> bit) != 0, expected & (0x80 >> bit) != 0);
+                let block = base + index as u64 * 8 + bit;
+                match (found, expected) {
+                    (false, true) => extend(&mut self.lost, block, report, |run, report| {
+                        report.damage(lost(run))
+                    }),
+                    (true, false) => {
+                        self.leaked_first.get_or_insert(block);
+                        self.leaked_total += 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn end(self, report: &mut Report) {
+        if let Some(run) = self.lost {
+            report.damage(lost(run));
+        }
+        if let Some(first) = self.leaked_first {
+            let message = format!(
+                "{} blocks are marked used but not used, the first is {first}",
+                self.leaked_total
+            );
+            report.warning(wrong(LAYER, message));
+        }
+    }
+}
+
+fn lost((start, end): (u64, u64)) -> bandsaw_core::Error {
+    wrong(
+        LAYER,
+        format!("blocks {start} to {} are in use but marked free", end - 1),
+    )
+}
+
+/// Extends `run` by `block`, or passes it to `done` and begins another.
+fn extend(
+    run: &mut Option<(u64, u64)>,
+    block: u64,
+    report: &mut Report,
+    done: impl Fn((u64, u64), &mut Report),
+) {
+    match run {
+        Some((_, end)) if *end == block => *end += 1,
+        _ => {
+            if let Some(before) = run.replace((block, block + 1)) {
+                done(before, report);
+            }
+        }
+    }
+}

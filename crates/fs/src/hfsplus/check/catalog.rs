@@ -1,0 +1,537 @@
+//! Check of the records of the catalog and of their references to each other (§7, §17).
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use zerocopy::big_endian::U16;
+
+use super::attributes;
+use super::blocks::BlockUse;
+use super::forks::Forks;
+use super::links::Links;
+use super::report::{Report, wrong};
+use crate::UF_COMPRESSED;
+use crate::hfsplus::layout::{
+    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS,
+    SYMLINK_TYPE, Thread, ThreadHeadRaw, Variant, VolumeHeader, encoding_bit, finder_flags,
+    mode_type, record_flags, volume_attributes,
+};
+use crate::hfsplus::unicode::{decode_name, redecomposed};
+
+const LAYER: &str = "hfs+ catalog";
+/// Bytes of a thread with the longest name; shorter ones may be padded to that.
+const MAX_THREAD: usize = size_of::<ThreadHeadRaw>() + 2 * MAX_NAME_UNITS;
+/// Flags that are valid for files only.
+const FILE_FLAGS: u16 = 0x0001 | record_flags::THREAD_EXISTS;
+/// A colon separates path components on old systems and is stored as a slash.
+const COLON: u16 = 0x3A;
+
+/// The fields of a folder or file record that other records refer to.
+#[derive(Debug, Clone, Copy)]
+struct CheckedObject {
+    id: Cnid,
+    parent: Cnid,
+    /// Hash of the name.
+    name: u64,
+    flags: u16,
+    folder: bool,
+    /// True for an empty data fork with the flag of compressed contents.
+    compressed: bool,
+    /// For folders: recorded numbers of entries and of subfolders.
+    valence: u32,
+    folders: u32,
+}
+
+/// The records of the catalog under one number: a thread, and the children of a folder.
+#[derive(Debug, Clone, Copy, Default)]
+struct CnidRecords {
+    id: u32,
+    thread: Option<ThreadTarget>,
+    children: u32,
+    folders: u32,
+}
+
+/// The target of a thread.
+#[derive(Debug, Clone, Copy)]
+struct ThreadTarget {
+    parent: Cnid,
+    name: u64,
+    folder: bool,
+}
+
+/// Checks the records in order, then against each other.
+#[derive(Debug)]
+pub(super) struct Catalog<'h> {
+    header: &'h VolumeHeader,
+    objects: Vec<CheckedObject>,
+    groups: Vec<CnidRecords>,
+    pub(super) links: Links,
+    /// Number of file and of folder records, without the root.
+    pub(super) files: u64,
+    pub(super) folders: u64,
+    pub(super) highest: Cnid,
+    /// A bit for each text encoding used by a record, as in the volume header.
+    pub(super) encodings: u64,
+    /// Number of files in the root folder that have the type of the journal's.
+    pub(super) journal_files: u64,
+}
+
+fn hash(name: &[U16]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.iter().for_each(|unit| unit.get().hash(&mut hasher));
+    hasher.finish()
+}
+
+impl<'h> Catalog<'h> {
+    pub(super) fn new(header: &'h VolumeHeader) -> Self {
+        Self {
+            header,
+            objects: Vec::new(),
+            groups: Vec::new(),
+            links: Links::default(),
+            files: 0,
+            folders: 0,
+            highest: Cnid(0),
+            encodings: 0,
+            journal_files: 0,
+        }
+    }
+
+    /// Checks the record `record` of leaf `node`.
+    pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
+        let damage = |message: &str| wrong(LAYER, format!("node {node}: {message}"));
+        let Some((key, data)) = CatalogKey::split(record) else {
+            return report.damage(damage("malformed key of a record"));
+        };
+        let Some(parsed) = CatalogRecord::parse(data) else {
+            let name = decode_name(key.name);
+            return report.damage(damage(&format!(
+                "the record of {name:?} in folder {} is of unknown type",
+                key.parent
+            )));
+        };
+        let expected = match parsed {
+            CatalogRecord::Folder(_) => size_of::<FolderRaw>(),
+            CatalogRecord::File(_) => size_of::<FileRaw>(),
+            CatalogRecord::Thread(_) => data.len().min(MAX_THREAD),
+        };
+        if data.len() != expected {
+            let name = decode_name(key.name);
+            report.damage(damage(&format!(
+                "the record of {name:?} has {} bytes, expected {expected}",
+                data.len()
+            )));
+        }
+        match parsed {
+            CatalogRecord::Thread(thread) => self.add_thread(&key, &thread, report),
+            CatalogRecord::Folder(folder) => self.add_folder(&key, folder, report),
+            CatalogRecord::File(file) => self.add_file(&key, file, forks, report),
+        }
+    }
+
+    fn group(&mut self, id: Cnid) -> &mut CnidRecords {
+        if self.groups.last().is_none_or(|group| group.id != id.0) {
+            self.groups.push(CnidRecords {
+                id: id.0,
+                ..CnidRecords::default()
+            });
+        }
+        let last = self.groups.len() - 1;
+        &mut self.groups[last]
+    }
+
+    fn add_thread(&mut self, key: &CatalogKey<'_>, thread: &Thread<'_>, report: &mut Report) {
+        if !key.name.is_empty() {
+            return report.damage(wrong(
+                LAYER,
+                format!(
+                    "unexpected thread under the name {:?}",
+                    decode_name(key.name)
+                ),
+            ));
+        }
+        let lead = ThreadTarget {
+            parent: thread.parent,
+            name: hash(thread.name),
+            folder: thread.folder,
+        };
+        self.group(key.parent).thread = Some(lead);
+    }
+
+    fn add_folder(&mut self, key: &CatalogKey<'_>, folder: &FolderRaw, report: &mut Report) {
+        let id = Cnid(folder.folder_id.get());
+        let object = CheckedObject {
+            id,
+            parent: key.parent,
+            name: hash(key.name),
+            flags: folder.flags.get(),
+            compressed: false,
+            folder: true,
+            valence: folder.valence.get(),
+            folders: folder.folder_count.get(),
+        };
+        if object.flags & FILE_FLAGS != 0 {
+            report.warning(wrong(
+                LAYER,
+                format!(
+                    "flags {:#06x} of folder {id}: bits 0 and 1 are for files",
+                    object.flags
+                ),
+            ));
+        }
+        let mode = folder.bsd.file_mode.get();
+        if mode != 0 && folder.bsd.mode_type() != mode_type::FOLDER {
+            report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
+        }
+        if id == Cnid::ROOT && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
+        {
+            report.warning(wrong(LAYER, "the name of the root folder is locked"));
+        }
+        self.folders += u64::from(id != Cnid::ROOT);
+        self.encodings |= encoding_bit(folder.text_encoding.get());
+        self.links.see_folder(key, folder, report);
+        self.group(key.parent).folders += 1;
+        self.add_object(key, object, report);
+    }
+
+    fn add_file(
+        &mut self,
+        key: &CatalogKey<'_>,
+        file: &FileRaw,
+        forks: &mut Forks,
+        report: &mut Report,
+    ) {
+        let id = Cnid(file.file_id.get());
+        let object = CheckedObject {
+            id,
+            parent: key.parent,
+            name: hash(key.name),
+            flags: file.flags.get(),
+            folder: false,
+            compressed: u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0
+                && file.data_fork.logical_size.get() == 0
+                && file.bsd.mode_type() == mode_type::FILE,
+            valence: 0,
+            folders: 0,
+        };
+        let mode = file.bsd.file_mode.get();
+        if mode != 0 && !mode_type::OF_FILES.contains(&file.bsd.mode_type()) {
+            report.damage(wrong(LAYER, format!("file {id} has mode {mode:#o}")));
+        }
+        if file.bsd.mode_type() == mode_type::SYMLINK && file.kind() != SYMLINK_TYPE {
+            report.note(wrong(
+                LAYER,
+                format!("symbolic link {id} does not have the type and creator of one"),
+            ));
+        }
+        forks.check(&file.data_fork, id, BlockUse::Data, report);
+        forks.check(&file.resource_fork, id, BlockUse::Resource, report);
+        self.files += 1;
+        self.encodings |= encoding_bit(file.text_encoding.get());
+        self.journal_files += u64::from(key.parent == Cnid::ROOT && file.kind() == JOURNAL_TYPE);
+        let link_to_folder = self.links.see_file(key, file, report);
+        self.group(key.parent).folders += u32::from(link_to_folder);
+        self.add_object(key, object, report);
+    }
+
+    fn add_object(&mut self, key: &CatalogKey<'_>, object: CheckedObject, report: &mut Report) {
+        let CheckedObject { id, parent, .. } = object;
+        if key.name.is_empty() || key.name.iter().any(|unit| unit.get() == COLON) {
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "object {id} has the name {:?} on disk",
+                    decode_name(key.name)
+                ),
+            ));
+        }
+        if redecomposed(key.name).is_some() {
+            let name = decode_name(key.name);
+            report.warning(wrong(
+                LAYER,
+                format!(
+                    "the name {name:?} of object {id} is decomposed by the rules before Mac \
+                         OS X 10.2"
+                ),
+            ));
+        }
+        if id < Cnid::FIRST_USER && id != Cnid::ROOT {
+            report.damage(wrong(
+                LAYER,
+                format!(
+                    "object {:?} in folder {parent} has the reserved number {id}",
+                    decode_name(key.name)
+                ),
+            ));
+        }
+        self.highest = self.highest.max(id);
+        self.group(parent).children += 1;
+        self.objects.push(object);
+    }
+
+    /// Checks all records against each other, against the attributes' owners and against the
+    /// header.
+    pub(super) fn finish(mut self, owners: &[attributes::Owner], report: &mut Report) {
+        self.links.finish(report);
+        self.objects.sort_unstable_by_key(|object| object.id);
+        self.groups.sort_unstable_by_key(|group| group.id);
+        for pair in self
+            .objects
+            .windows(2)
+            .filter(|pair| pair[0].id == pair[1].id)
+        {
+            let message = format!(
+                "object {} is in folder {} and also in folder {}",
+                pair[0].id, pair[0].parent, pair[1].parent
+            );
+            report.damage(wrong(LAYER, message));
+        }
+        self.check_objects(report);
+        self.check_groups(report);
+        self.check_loops(report);
+        self.check_owners(owners, report);
+        self.check_counts(report);
+    }
+
+    fn find(&self, id: Cnid) -> Option<&CheckedObject> {
+        let at = self
+            .objects
+            .binary_search_by_key(&id, |object| object.id)
+            .ok()?;
+        self.objects.get(at)
+    }
+
+    fn group_of(&self, id: Cnid) -> CnidRecords {
+        let at = self.groups.binary_search_by_key(&id.0, |group| group.id);
+        at.ok()
+            .and_then(|at| self.groups.get(at))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Checks threads, and the numbers of children that folders record.
+    fn check_objects(&self, report: &mut Report) {
+        let hfsx = self.header.variant == Variant::Hfsx;
+        for object in &self.objects {
+            let CheckedObject {
+                id,
+                parent,
+                name,
+                flags,
+                folder,
+                ..
+            } = *object;
+            let group = self.group_of(id);
+            let needs_thread = folder || flags & record_flags::THREAD_EXISTS != 0;
+            match group.thread {
+                None if needs_thread => report.damage(wrong(
+                    LAYER,
+                    format!("object {id} in folder {parent} has no thread"),
+                )),
+                Some(lead) if lead.parent != parent => {
+                    let message = format!(
+                        "the thread of {id} points to folder {}, but its record is in folder \
+                         {parent}",
+                        lead.parent
+                    );
+                    report.damage(wrong(LAYER, message));
+                }
+                Some(lead) if lead.name != name => {
+                    let message = format!(
+                        "the thread of {id} has another name than its record in folder {parent}"
+                    );
+                    report.damage(wrong(LAYER, message));
+                }
+                Some(lead) if lead.folder != folder => report.damage(wrong(
+                    LAYER,
+                    format!("the thread of {id} has the wrong type"),
+                )),
+                Some(_) if !needs_thread => {
+                    report.warning(wrong(
+                        LAYER,
+                        format!("file {id} has a thread, but not the flag (flags {flags:#06x})"),
+                    ));
+                }
+                _ => {}
+            }
+            if folder && object.valence != group.children {
+                let message = format!(
+                    "folder {id} counts {} entries, it has {}",
+                    object.valence, group.children
+                );
+                report.warning(wrong(LAYER, message));
+            }
+            if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT == 0 {
+                report.warning(wrong(
+                    LAYER,
+                    format!("folder {id} has no count of its folders"),
+                ));
+            }
+            if folder
+                && hfsx
+                && flags & record_flags::HAS_FOLDER_COUNT != 0
+                && object.folders != group.folders
+            {
+                let message = format!(
+                    "folder {id} counts {} folders, it has {}",
+                    object.folders, group.folders
+                );
+                report.warning(wrong(LAYER, message));
+            }
+        }
+    }
+
+    /// Checks that every thread belongs to an object, and all children to a folder.
+    fn check_groups(&self, report: &mut Report) {
+        if self.find(Cnid::ROOT).is_none() {
+            report.damage(wrong(LAYER, "the root folder is missing"));
+        }
+        for group in &self.groups {
+            let id = Cnid(group.id);
+            if id == Cnid::ROOT_PARENT {
+                if group.children != 1
+                    || self
+                        .find(Cnid::ROOT)
+                        .is_none_or(|root| !root.folder || root.parent != id)
+                {
+                    report.damage(wrong(
+                        LAYER,
+                        "expected exactly one root folder, number 2 in folder 1",
+                    ));
+                }
+                continue;
+            }
+            match self.find(id) {
+                None if group.children > 0 => {
+                    report.damage(wrong(
+                        LAYER,
+                        format!(
+                            "{} objects are in folder {id}, which does not exist",
+                            group.children
+                        ),
+                    ));
+                }
+                None => report.damage(wrong(
+                    LAYER,
+                    format!("the thread of {id} points to an object that does not exist"),
+                )),
+                Some(object) if !object.folder && group.children > 0 => {
+                    report.damage(wrong(
+                        LAYER,
+                        format!("{} objects are in {id}, which is a file", group.children),
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Checks that every folder is a descendant of the root.
+    fn check_loops(&self, report: &mut Report) {
+        // Walk up from each folder only as far as one that was visited before.
+        let mut met: HashMap<Cnid, Cnid> =
+            HashMap::from([(Cnid::ROOT, Cnid::ROOT), (Cnid::ROOT_PARENT, Cnid::ROOT)]);
+        for folder in self.objects.iter().filter(|object| object.folder) {
+            let mut at = folder.id;
+            while !met.contains_key(&at) {
+                met.insert(at, folder.id);
+                let Some(above) = self.find(at) else { break };
+                at = above.parent;
+                if met.get(&at) == Some(&folder.id) {
+                    report.damage(wrong(LAYER, format!("folder {at} contains itself")));
+                }
+            }
+        }
+    }
+
+    /// Checks that the flags of objects agree with their attributes, and that every owner exists.
+    fn check_owners(&self, owners: &[attributes::Owner], report: &mut Report) {
+        let layer = "hfs+ attributes tree";
+        let mut rest = owners
+            .iter()
+            .filter(|owner| owner.id != Cnid::ROOT_PARENT)
+            .peekable();
+        for object in &self.objects {
+            while let Some(stray) = rest.next_if(|owner| owner.id < object.id) {
+                report.damage(wrong(
+                    layer,
+                    format!("attributes of object {}, which does not exist", stray.id),
+                ));
+            }
+            let owner = rest.peek().filter(|owner| owner.id == object.id);
+            let wanted = (owner.is_some(), owner.is_some_and(|owner| owner.security));
+            let flagged = (
+                object.flags & record_flags::HAS_ATTRIBUTES != 0,
+                object.flags & record_flags::HAS_SECURITY != 0,
+            );
+            if wanted.0 != flagged.0 {
+                let message = format!(
+                    "object {} has attributes: {}, by its flags: {}",
+                    object.id,
+                    yes(wanted.0),
+                    yes(flagged.0)
+                );
+                report.warning(wrong(layer, message));
+            }
+            if wanted.1 != flagged.1 {
+                let message = format!(
+                    "object {} has access rights: {}, by its flags: {}",
+                    object.id,
+                    yes(wanted.1),
+                    yes(flagged.1)
+                );
+                report.warning(wrong(layer, message));
+            }
+            if object.compressed && !owner.is_some_and(|owner| owner.compression) {
+                let message = format!(
+                    "file {} is empty and flagged as compressed, and its compressed contents are missing",
+                    object.id
+                );
+                report.damage(wrong(layer, message));
+            }
+            while rest.next_if(|owner| owner.id == object.id).is_some() {}
+        }
+        for stray in rest {
+            report.damage(wrong(
+                layer,
+                format!("attributes of object {}, which does not exist", stray.id),
+            ));
+        }
+    }
+
+    fn check_counts(&self, report: &mut Report) {
+        let layer = "hfs+ volume header";
+        let raw = &self.header.raw;
+        for (what, claimed, found) in [
+            ("files", raw.file_count, self.files),
+            ("folders", raw.folder_count, self.folders),
+        ] {
+            if u64::from(claimed.get()) != found {
+                report.warning(wrong(
+                    layer,
+                    format!("the header counts {claimed} {what}, but the catalog has {found}"),
+                ));
+            }
+        }
+        let missing = self.encodings & !raw.encodings_bitmap.get();
+        if missing != 0 {
+            let message =
+                format!("text encodings of the catalog are not marked: missing bits {missing:#x}");
+            report.warning(wrong(layer, message));
+        }
+        let next = raw.next_catalog_id.get();
+        if next <= self.highest.0 && !self.header.has(volume_attributes::CNIDS_REUSED) {
+            report.damage(wrong(
+                layer,
+                format!(
+                    "the next object number is {next}, but {} is in use",
+                    self.highest
+                ),
+            ));
+        }
+    }
+}
+
+fn yes(fact: bool) -> &'static str {
+    if fact { "yes" } else { "no" }
+}

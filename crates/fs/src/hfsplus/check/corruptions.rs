@@ -1,0 +1,637 @@
+//! Damage of every kind, one structure at a time, for tests.
+
+use super::sample::Sample;
+use crate::hfsplus::layout::*;
+use bandsaw_core::problem::Severity;
+
+/// A modification of a volume, its severity, and words of the finding.
+pub(in crate::hfsplus) type Corruption = (fn(&mut Sample), Severity, &'static str);
+
+pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
+    (
+        |v| v.header().signature = 0x1234.into(),
+        Severity::Damage,
+        "expected H+ or HX",
+    ),
+    (
+        |v| v.header().block_size = 3000.into(),
+        Severity::Damage,
+        "a power of two",
+    ),
+    (
+        |v| v.header().total_blocks = u32::MAX.into(),
+        Severity::Damage,
+        "do not fit a volume",
+    ),
+    (
+        |v| v.alternate().signature = 0.into(),
+        Severity::Warning,
+        "expected H+ or HX",
+    ),
+    (
+        |v| v.alternate().create_date = 7.into(),
+        Severity::Warning,
+        "is of another volume",
+    ),
+    (
+        |v| v.alternate().catalog_file.total_blocks = 7.into(),
+        Severity::Warning,
+        "another location of the catalog file",
+    ),
+    (
+        |v| v.header().attributes = 0x8000_0000.into(),
+        Severity::Warning,
+        "not unmounted cleanly",
+    ),
+    (
+        |v| v.header().attributes = 0x8000_4100.into(),
+        Severity::Warning,
+        "marked as damaged",
+    ),
+    (
+        |v| v.header().attributes = 0x8000_2100.into(),
+        Severity::Damage,
+        "journal",
+    ),
+    (
+        |v| v.header().last_mounted_version = *b"FSK!",
+        Severity::Warning,
+        "could not be replayed",
+    ),
+    (
+        |v| v.header().free_blocks = 1.into(),
+        Severity::Warning,
+        "counts 1 free blocks",
+    ),
+    (
+        |v| v.header().free_blocks = u32::MAX.into(),
+        Severity::Warning,
+        "impossible count of free blocks",
+    ),
+    (
+        |v| v.header().file_count = 3.into(),
+        Severity::Warning,
+        "counts 3 files",
+    ),
+    (
+        |v| v.header().folder_count = 9.into(),
+        Severity::Warning,
+        "counts 9 folders",
+    ),
+    (
+        |v| v.header().next_catalog_id = 20.into(),
+        Severity::Damage,
+        "the next object number is 20",
+    ),
+    (
+        |v| v.header().next_allocation = u32::MAX.into(),
+        Severity::Warning,
+        "the next allocation block",
+    ),
+    (
+        |v| v.header().catalog_file.total_blocks = 0.into(),
+        Severity::Damage,
+        "has no catalog file",
+    ),
+    (
+        |v| v.header().catalog_file.extents[0].start_block = 0xFFFF_0000.into(),
+        Severity::Damage,
+        "reach past the volume",
+    ),
+    (
+        |v| v.header().allocation_file.logical_size = 1.into(),
+        Severity::Damage,
+        "expected",
+    ),
+    (
+        |v| {
+            // Identical in both headers.
+            v.header().catalog_file.logical_size = (1 << 40).into();
+            v.alternate().catalog_file.logical_size = (1 << 40).into();
+        },
+        Severity::Damage,
+        "catalog file: 1099511627776 bytes exceed",
+    ),
+    (
+        |v| v.header().data_clump_size = 5.into(),
+        Severity::Warning,
+        "the clump of data forks",
+    ),
+    (
+        |v| v.header().rsrc_clump_size = (2 << 20).into(),
+        Severity::Warning,
+        "the clump of resource forks",
+    ),
+    (
+        |v| v.header().catalog_file.clump_size = 5.into(),
+        Severity::Warning,
+        "the clump of the catalog file",
+    ),
+    (
+        |v| v.header().allocation_file.extents[1].start_block = 8.into(),
+        Severity::Damage,
+        "file 6: empty extent",
+    ),
+    (
+        |v| v.header().startup_file.extents[1].start_block = 8.into(),
+        Severity::Damage,
+        "file 7: empty extent",
+    ),
+    (
+        |v| {
+            // Identical in both headers.
+            v.header().startup_file.extents[1].start_block = 8.into();
+            v.alternate().startup_file.extents[1].start_block = 8.into();
+            v.header().allocation_file.extents[1].start_block = 8.into();
+            v.alternate().allocation_file.extents[1].start_block = 8.into();
+        },
+        Severity::Damage,
+        "empty extent at block 8",
+    ),
+    (
+        |v| v.flip(0),
+        Severity::Damage,
+        "blocks 0 to 0 are in use but marked free",
+    ),
+    (
+        |v| v.flip(2000),
+        Severity::Warning,
+        "1 blocks are marked used but not used, the first is 2000",
+    ),
+];
+
+pub(in crate::hfsplus) const TREES: &[Corruption] = &[
+    (
+        |v| v.tree(Cnid::CATALOG).node_size = 1000.into(),
+        Severity::Damage,
+        "invalid node size 1000",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).tree_depth = 99.into(),
+        Severity::Damage,
+        "in a tree of depth 99",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).root_node = 0xFFFF.into(),
+        Severity::Damage,
+        "invalid root: node 65535",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).total_nodes = 5.into(),
+        Severity::Damage,
+        "5 nodes of",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).free_nodes = 5.into(),
+        Severity::Damage,
+        "counts 5 free nodes",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).leaf_records = 5.into(),
+        Severity::Damage,
+        "leaf records: 5",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).first_leaf_node = 5.into(),
+        Severity::Damage,
+        "first leaf: 5",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).last_leaf_node = 1.into(),
+        Severity::Damage,
+        "last leaf: 1",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).max_key_length = 10.into(),
+        Severity::Damage,
+        "longest key is 10",
+    ),
+    (
+        |v| v.tree(Cnid::EXTENTS).attributes = 0.into(),
+        Severity::Damage,
+        "16-bit key lengths",
+    ),
+    (
+        |v| v.tree(Cnid::CATALOG).tree_type = 1,
+        Severity::Damage,
+        "expected tree type 0",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 0).kind = 0,
+        Severity::Damage,
+        "header node: expected a node of kind 1",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 0).forward_link = 1.into(),
+        Severity::Damage,
+        "invalid map node",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).kind = node_kind::MAP,
+        Severity::Damage,
+        "expected a node of kind -1 and height 1",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).height = 33,
+        Severity::Damage,
+        "expected a node of kind -1 and height 1, found kind -1 and height 33",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).record_count = 0.into(),
+        Severity::Damage,
+        "holds no records",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).record_count = 9999.into(),
+        Severity::Damage,
+        "9999 records exceed",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(),
+        Severity::Damage,
+        "as the next node, found",
+    ),
+    (
+        |v| v.descriptor(Cnid::CATALOG, 1).backward_link = 3.into(),
+        Severity::Damage,
+        "expected no previous node, found 3",
+    ),
+    (
+        |v| {
+            let last = v.last_leaf();
+            v.descriptor(Cnid::CATALOG, last).forward_link = 1.into();
+        },
+        Severity::Damage,
+        "expected no next node, found 1",
+    ),
+    (
+        |v| {
+            // The offset of the second record.
+            let node = v.node(Cnid::CATALOG, 1);
+            let at = node.len() - 4;
+            node[at..at + 2].copy_from_slice(&[0xFF, 0xFF]);
+        },
+        Severity::Damage,
+        "offset 1 of a record",
+    ),
+    (
+        |v| {
+            // The offset of the free space.
+            let last = v.last_leaf();
+            let records = usize::from(v.descriptor(Cnid::CATALOG, last).record_count.get());
+            let node = v.node(Cnid::CATALOG, last);
+            let at = node.len() - 2 * (records + 1);
+            node[at + 1] |= 1;
+        },
+        Severity::Damage,
+        "of its records is odd",
+    ),
+    (
+        |v| {
+            // The last byte of the map.
+            let node = v.node(Cnid::EXTENTS, 0);
+            let at = node.len() - 9;
+            node[at] = 1;
+        },
+        Severity::Warning,
+        "the map has bits set past the last",
+    ),
+    (
+        |v| {
+            // The key of a leaf's first record: its parent's number.
+            let last = v.last_leaf();
+            v.node(Cnid::CATALOG, last)[16] ^= 0x40;
+        },
+        Severity::Damage,
+        "not the one in its parent",
+    ),
+    (
+        |v| {
+            // Both children of the root point to the first.
+            let root = v.tree(Cnid::CATALOG).root_node.get();
+            let node = v.node(Cnid::CATALOG, root);
+            let end = |node: &[u8], index: usize| {
+                let at = node.len() - 2 * (index + 1);
+                usize::from(u16::from_be_bytes([node[at], node[at + 1]]))
+            };
+            let (first, second) = (end(node, 1), end(node, 2));
+            node.copy_within(first - 4..first, second - 4);
+        },
+        Severity::Damage,
+        "is reached twice",
+    ),
+    (
+        |v| {
+            // An invalid key length.
+            let node = v.node(Cnid::CATALOG, 1);
+            node[14..16].copy_from_slice(&[0, 2]);
+        },
+        Severity::Damage,
+        "has a key of 2 bytes",
+    ),
+    (
+        |v| v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET)] ^= 0x40,
+        Severity::Damage,
+        "in use but free in the map",
+    ),
+    (
+        |v| {
+            let last = v.tree(Cnid::CATALOG).total_nodes.get() as usize - 1;
+            v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET) + last / 8] ^=
+                0x80 >> (last % 8);
+        },
+        Severity::Warning,
+        "used in the map but not in the tree",
+    ),
+    (
+        |v| {
+            let last = v.tree(Cnid::CATALOG).total_nodes.get() - 1;
+            v.node(Cnid::CATALOG, last)[100] = 1;
+        },
+        Severity::Warning,
+        "is free but not zero",
+    ),
+    (
+        |v| {
+            let last = v.tree(Cnid::ATTRIBUTES).total_nodes.get() - 1;
+            v.node(Cnid::ATTRIBUTES, last)[100] = 1;
+        },
+        Severity::Warning,
+        "is free but not zero",
+    ),
+];
+
+pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
+    (
+        |v| v.named("file 3", |data| data[1] = 9),
+        Severity::Damage,
+        "of unknown type",
+    ),
+    (
+        |v| {
+            v.folder("Patient", |raw| {
+                raw.user_info.finder_flags = finder_flags::NAME_LOCKED.into()
+            })
+        },
+        Severity::Warning,
+        "the name of the root folder is locked",
+    ),
+    (
+        |v| v.folder("folder", |raw| raw.valence = 9.into()),
+        Severity::Warning,
+        "counts 9",
+    ),
+    (
+        |v| v.folder("folder", |raw| raw.flags = 2.into()),
+        Severity::Warning,
+        "bits 0 and 1 are for files",
+    ),
+    (
+        |v| v.folder("folder", |raw| raw.bsd.file_mode = 0o100_755.into()),
+        Severity::Damage,
+        "has mode 0o100755",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.bsd.file_mode = 0o040_755.into()),
+        Severity::Damage,
+        "has mode 0o40755",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.file_id = 5.into()),
+        Severity::Damage,
+        "has the reserved number 5",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.file_id = 17.into()),
+        Severity::Damage,
+        "object 17 is in folder",
+    ),
+    (
+        |v| v.folder("inner", |raw| raw.folder_id = 9999.into()),
+        Severity::Damage,
+        "object 9999 in folder",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.flags = 0.into()),
+        Severity::Warning,
+        "not the flag (flags 0x0000)",
+    ),
+    (
+        |v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"),
+        Severity::Note,
+        "does not have the type and creator",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.bsd.special = 5.into()),
+        Severity::Warning,
+        "has 5 names",
+    ),
+    (
+        |v| v.thread("file 3", |data| data[7] ^= 1),
+        Severity::Damage,
+        "its record is in folder",
+    ),
+    (
+        |v| {
+            v.file("file 3", |file| {
+                file.record_type = record_type::FOLDER.into()
+            })
+        },
+        Severity::Damage,
+        "has 248 bytes, expected 88",
+    ),
+    (
+        |v| {
+            v.folder("folder", |folder| {
+                folder.flags = (folder.flags.get() | record_flags::HAS_LINK_CHAIN).into()
+            })
+        },
+        Severity::Warning,
+        "is not the target of a link",
+    ),
+    (
+        |v| v.thread("file 3", |data| data[11] ^= 1),
+        Severity::Damage,
+        "has another name than its record",
+    ),
+    (
+        |v| v.thread("file 3", |data| data[1] = 3),
+        Severity::Damage,
+        "has the wrong type",
+    ),
+    (
+        |v| v.thread("inner", |data| data[7] = 200),
+        Severity::Damage,
+        "points to folder 200",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.data_fork.total_blocks = 9.into()),
+        Severity::Damage,
+        "expected 9 blocks",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.data_fork.logical_size = u64::MAX.into()),
+        Severity::Damage,
+        "18446744073709551615 bytes exceed",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[0].start_block = 0xFFFF_FF00.into()
+            })
+        },
+        Severity::Damage,
+        "reach past the volume",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[0].start_block = 1.into()
+            })
+        },
+        Severity::Damage,
+        "are used by",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[3].block_count = 1.into()
+            })
+        },
+        Severity::Warning,
+        "follows the end of the list",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.data_fork.extents[3].start_block = 9.into()
+            })
+        },
+        Severity::Damage,
+        "empty extent at block 9",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.resource_fork.extents[0].start_block = 9.into()
+            })
+        },
+        Severity::Damage,
+        "empty extent at block 9",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.text_encoding = 5.into()),
+        Severity::Warning,
+        "text encodings of the catalog",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.flags = 0x22.into()),
+        Severity::Warning,
+        "marked as part of a link chain",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.flags = 2.into()),
+        Severity::Warning,
+        "only some of",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.bsd.special = 4242.into()),
+        Severity::Damage,
+        "points to iNode4242",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.bsd.owner_id = 4242.into()),
+        Severity::Warning,
+        "records 4242 as its predecessor",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.bsd.group_id = 4242.into()),
+        Severity::Warning,
+        "points to 4242",
+    ),
+    (
+        |v| v.file("second name", |raw| raw.dates.create = 1.into()),
+        Severity::Damage,
+        "is treated as a file",
+    ),
+    (
+        |v| v.file("first name", |raw| raw.user_info.file_type = *b"abcd"),
+        Severity::Warning,
+        "counts 3 links, 2 exist",
+    ),
+    (
+        |v| v.file("with attributes", |raw| raw.flags = 2.into()),
+        Severity::Warning,
+        "has attributes: yes, by its flags: no",
+    ),
+    (
+        |v| v.file("with attributes", |raw| raw.flags = 6.into()),
+        Severity::Warning,
+        "has access rights: yes",
+    ),
+    (
+        |v| {
+            v.file("file 3", |raw| {
+                raw.bsd.owner_flags |= crate::UF_COMPRESSED as u8;
+                raw.data_fork.logical_size = 0.into();
+            });
+        },
+        Severity::Damage,
+        "its compressed contents are missing",
+    ),
+    (
+        |v| v.file("file 3", |raw| raw.flags = 6.into()),
+        Severity::Warning,
+        "has attributes: no, by its flags: yes",
+    ),
+];
+
+pub(in crate::hfsplus) const ATTRIBUTES: &[Corruption] = &[
+    (
+        |v| v.attribute("small", |record| record[25] ^= 0xFF),
+        Severity::Damage,
+        "of unknown type or truncated",
+    ),
+    (
+        |v| v.attribute("small", |record| record[5] ^= 0x01),
+        Severity::Damage,
+        "which does not exist",
+    ),
+    (
+        |v| v.attribute("small", |record| record[11] = 1),
+        Severity::Damage,
+        "begins at block 1",
+    ),
+    (
+        |v| {
+            v.attribute("large", |record| {
+                let at = record.len() - 65;
+                record[at] = 99;
+            })
+        },
+        Severity::Damage,
+        "expected 99 blocks of large",
+    ),
+    (
+        |v| {
+            v.attribute("large", |record| {
+                let at = record.len() - 5;
+                record[at] = 9;
+            })
+        },
+        Severity::Damage,
+        "empty extent at block 9",
+    ),
+];
+
+/// Returns the bytes of a volume for each kind of damage, with the words that a check reports.
+pub fn damaged() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    [VOLUME, TREES, CATALOG, ATTRIBUTES]
+        .into_iter()
+        .flatten()
+        .map(|(damage, _, words)| {
+            let mut sample = Sample::new(false);
+            damage(&mut sample);
+            (*words, sample.bytes)
+        })
+}

@@ -1,0 +1,398 @@
+//! Check of a volume: every rule of §17, with severity and place of each finding.
+//!
+//! [`check`] reads the headers, every node of every tree and the bitmap, but no contents of files.
+//! Transactions pending in the journal are treated as replayed. Memory use grows with the number of
+//! objects and extents (about 100 bytes each), not with the size of the volume.
+
+/// The layer of findings about the volume header.
+pub(super) const HEADER: &str = "hfs+ volume header";
+/// The layer of findings about the bitmap.
+pub(super) const BITMAP: &str = "hfs+ bitmap";
+
+mod attributes;
+mod blocks;
+mod catalog;
+mod forks;
+mod links;
+mod report;
+mod tree;
+mod volume;
+
+#[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
+pub(super) mod corruptions;
+#[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
+pub(super) mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use self::attributes::Attributes;
+use self::blocks::BlockUse;
+use self::catalog::Catalog;
+use self::forks::Forks;
+pub(super) use self::report::Report;
+use self::report::wrong;
+pub(super) use self::tree::{Rules, check as walk_tree};
+use super::btree::TreeKind;
+use super::extents::{ForkDevice, ForkSpace, Owner};
+use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
+use super::overflow::Overflow;
+use super::write::recover;
+use super::{LAYER, header, journal};
+use bandsaw_core::device::{BlockDevice, CowDevice};
+use bandsaw_core::problem::Problem;
+use bandsaw_core::progress::Progress;
+use bandsaw_core::{Error, Kind, Result};
+
+/// Maximum number of bytes changed in memory to finish an interrupted mount: blocks of the bitmap.
+const REPLAYED: u64 = 64 << 20;
+
+/// Checks the volume that begins at the first byte of `device` and ends with its last. Nothing is
+/// written.
+///
+/// The findings come in the order of the checks. Fails on read errors, with [`Kind::Cancelled`],
+/// and with [`Kind::Unsupported`] for plain HFS.
+pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<Problem>> {
+    check_and_count(device, progress).map(|(problems, _)| problems)
+}
+
+/// Totals counted in the trees of a volume that its header and its bitmap repeat.
+#[derive(Debug, Clone)]
+pub(super) struct TreeTotals {
+    pub(super) files: u64,
+    /// Number of folders, without the root.
+    pub(super) folders: u64,
+    pub(super) highest: Cnid,
+    /// A bit for each text encoding in use.
+    pub(super) encodings: u64,
+    /// Number of files in the root folder that have the type of the journal's.
+    pub(super) journal_files: u64,
+    /// Runs of used blocks in ascending order, adjacent ones merged.
+    pub(super) used: Vec<(u64, u64)>,
+    /// True if some blocks are used twice.
+    pub(super) overlaps: bool,
+    /// True if all trees existed and could be walked.
+    pub(super) complete: bool,
+}
+
+/// Checks the headers and the bitmap of a volume whose trees are consistent and contain `totals`.
+pub(super) fn check_in_place(
+    device: Arc<dyn BlockDevice>,
+    header: &VolumeHeader,
+    totals: &TreeTotals,
+    progress: &dyn Progress,
+) -> Result<Vec<Problem>> {
+    let mut report = Report::default();
+    volume::check_header(header, &mut report);
+    volume::check_alternate(&*device, header, &mut report)?;
+    let space = ForkSpace {
+        device,
+        block_size: header.block_size,
+        total_blocks: header.total_blocks,
+    };
+    let overflow = Overflow::open(&space, &header.raw.extents_file)?;
+    Checker {
+        space,
+        header,
+        report: &mut report,
+        progress,
+    }
+    .hold_bitmap(&totals.used, Some(&overflow))?;
+    Ok(report.into_problems())
+}
+
+/// Runs [`check`] and returns the totals counted as well; `None` if the volume header could not be
+/// read.
+pub(super) fn check_and_count(
+    device: Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+) -> Result<(Vec<Problem>, Option<TreeTotals>)> {
+    let mut report = Report::default();
+    let totals = check_into(device, progress, &mut report)?;
+    Ok((report.into_problems(), totals))
+}
+
+/// Runs a check until `budget` stops it, and returns the findings up to then. Fails only on read
+/// errors.
+pub fn check_within(device: Arc<dyn BlockDevice>, budget: &dyn Progress) -> Result<Vec<Problem>> {
+    let mut report = Report::default();
+    match check_into(device, budget, &mut report) {
+        Err(error) if error.kind() == Kind::Io => Err(error),
+        _ => Ok(report.into_problems()),
+    }
+}
+
+fn check_into(
+    device: Arc<dyn BlockDevice>,
+    progress: &dyn Progress,
+    report: &mut Report,
+) -> Result<Option<TreeTotals>> {
+    let located = match header::locate(device) {
+        Ok(located) => located,
+        Err(error) if error.kind() == Kind::Corrupt => {
+            report.damage(error);
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let (device, header) = replay_journal(located, report)?;
+    volume::check_header(&header, report);
+    volume::check_alternate(&*device, &header, report)?;
+    let space = ForkSpace {
+        device,
+        block_size: header.block_size,
+        total_blocks: header.total_blocks,
+    };
+    Checker {
+        space,
+        header: &header,
+        report,
+        progress,
+    }
+    .run()
+    .map(Some)
+}
+
+/// Returns the volume as it will be once its journal is replayed, or an interrupted mount is
+/// finished.
+fn replay_journal(
+    located: header::LocatedHeader,
+    report: &mut Report,
+) -> Result<(Arc<dyn BlockDevice>, VolumeHeader)> {
+    let header::LocatedHeader {
+        device,
+        header,
+        problems,
+        ..
+    } = located;
+    problems
+        .into_iter()
+        .for_each(|problem| report.damage(problem));
+    if recover::is_opening(&*device, &header) {
+        let message = "a mount was interrupted while it allocated or freed its journal; the next \
+                       mount for writing completes that";
+        report.note(wrong(
+            LAYER,
+            format!("{message}; the volume is checked as after that"),
+        ));
+        let replayed: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(device.clone(), REPLAYED));
+        return match recover::give_back(&replayed, header.clone())
+            .and_then(|()| header::unwrapped(replayed.clone()))
+        {
+            Ok(header::LocatedHeader { device, header, .. }) => Ok((device, header)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
+            Err(error) => {
+                report.damage(error);
+                Ok((device, header))
+            }
+        };
+    }
+    if !header.has(volume_attributes::JOURNALED) {
+        return Ok((device, header));
+    }
+    match journal::pending(&device, &header) {
+        Ok(None) => Ok((device, header)),
+        Ok(Some(journal::PendingJournal { device, problem })) => {
+            report.note(wrong(
+                LAYER,
+                "the journal is not empty; the volume is checked as after its replay",
+            ));
+            problem
+                .into_iter()
+                .for_each(|problem| report.damage(problem));
+            let header::LocatedHeader {
+                device,
+                header,
+                problems,
+                ..
+            } = header::unwrapped(device)?;
+            problems
+                .into_iter()
+                .for_each(|problem| report.damage(problem));
+            Ok((device, header))
+        }
+        Err(error) if error.kind() == Kind::Io => Err(error),
+        Err(error) => {
+            report.damage(error);
+            Ok((device, header))
+        }
+    }
+}
+
+struct Checker<'a> {
+    space: ForkSpace,
+    header: &'a VolumeHeader,
+    report: &'a mut Report,
+    progress: &'a dyn Progress,
+}
+
+impl Checker<'_> {
+    fn run(mut self) -> Result<TreeTotals> {
+        let (header, progress) = (self.header, self.progress);
+        let raw = &header.raw;
+        let rules = Rules {
+            whole_nodes: header.has(volume_attributes::JOURNALED),
+            zeroed: true,
+        };
+        let mut forks = Forks::new(header.block_size, header.total_blocks);
+        header
+            .reserved()
+            .into_iter()
+            .for_each(|extent| forks.blocks.claim(extent, Cnid(0), BlockUse::Header));
+
+        let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
+        let mut complete = extents.is_some() || raw.extents_file.total_blocks.get() == 0;
+        if let Some(file) = &extents {
+            complete &= tree::check(
+                file,
+                TreeKind::Extents,
+                rules,
+                self.report,
+                progress,
+                &mut |record, node, report| {
+                    forks.add_overflow(record, node, report);
+                    Ok(())
+                },
+            )?;
+        }
+        let overflow = match Overflow::open(&self.space, &raw.extents_file) {
+            Ok(overflow) => Some(overflow),
+            Err(error) if error.kind() == Kind::Io => return Err(error),
+            Err(_) => None, // told above
+        };
+        for (fork, id) in [
+            (&raw.extents_file, Cnid::EXTENTS),
+            (&raw.catalog_file, Cnid::CATALOG),
+            (&raw.allocation_file, Cnid::ALLOCATION),
+            (&raw.startup_file, Cnid::STARTUP),
+            (&raw.attributes_file, Cnid::ATTRIBUTES),
+        ] {
+            forks.check(fork, id, BlockUse::Special, self.report);
+        }
+
+        let mut catalog = Catalog::new(header);
+        let file = self.special(
+            &raw.catalog_file,
+            "catalog file",
+            Cnid::CATALOG,
+            overflow.as_ref(),
+        )?;
+        complete &= file.is_some();
+        if let Some(file) = &file {
+            complete &= tree::check(
+                file,
+                TreeKind::Catalog(header.variant),
+                rules,
+                self.report,
+                progress,
+                &mut |record, node, report| {
+                    catalog.add(record, node, &mut forks, report);
+                    Ok(())
+                },
+            )?;
+        }
+        let mut attributes = Attributes::default();
+        let file = self.special(
+            &raw.attributes_file,
+            "attributes file",
+            Cnid::ATTRIBUTES,
+            overflow.as_ref(),
+        )?;
+        complete &= file.is_some() || raw.attributes_file.total_blocks.get() == 0;
+        if let Some(file) = &file {
+            complete &= tree::check(
+                file,
+                TreeKind::Attributes,
+                rules,
+                self.report,
+                progress,
+                &mut |record, node, report| {
+                    attributes.add(record, node, &mut forks, report);
+                    Ok(())
+                },
+            )?;
+            attributes.close(self.report);
+        }
+        forks.check_overflow(self.report);
+        let counted = TreeTotals {
+            files: catalog.files,
+            folders: catalog.folders,
+            highest: catalog.highest,
+            encodings: catalog.encodings,
+            journal_files: catalog.journal_files,
+            used: Vec::new(),
+            overlaps: false,
+            complete,
+        };
+        catalog.finish(&attributes.into_owners(), self.report);
+        let before = self.report.len();
+        let used = forks.blocks.finish(self.report);
+        let overlaps = self.report.len() > before;
+        self.hold_bitmap(&used, overflow.as_ref())?;
+        Ok(TreeTotals {
+            used,
+            overlaps,
+            ..counted
+        })
+    }
+
+    /// Opens one of the volume's own files; `None` if it does not exist or cannot be read.
+    fn special(
+        &mut self,
+        fork: &ForkRaw,
+        name: &'static str,
+        id: Cnid,
+        overflow: Option<&Overflow>,
+    ) -> Result<Option<ForkDevice>> {
+        if fork.total_blocks.get() == 0 {
+            if id == Cnid::CATALOG || id == Cnid::ALLOCATION {
+                self.report
+                    .damage(wrong(LAYER, format!("the volume has no {name}")));
+            }
+            return Ok(None);
+        }
+        let mut more = |block| match overflow {
+            Some(overflow) => overflow.get(id, fork_type::DATA, block),
+            None => Ok(None),
+        };
+        match self.space.fork(fork, &Owner::Special(name), &mut more) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
+            Err(error) => {
+                self.report.damage(error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Compares the bitmap with the blocks in use.
+    fn hold_bitmap(mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<()> {
+        let fork = &self.header.raw.allocation_file;
+        let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else {
+            return Ok(());
+        };
+        let free = blocks::check_bitmap(
+            &file,
+            self.header.total_blocks,
+            runs,
+            self.report,
+            self.progress,
+        )?;
+        let claimed = self.header.raw.free_blocks.get();
+        if let Some(free) = free.filter(|&free| free != claimed) {
+            let message = format!(
+                "the header counts {claimed} free blocks, but the bitmap has \
+                                   {free}"
+            );
+            self.report.warning(Error::corrupt(
+                HEADER,
+                super::layout::HEADER_OFFSET,
+                message,
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! The findings of a check, limited in number.
+
+use bandsaw_core::problem::{Problem, Severity};
+use bandsaw_core::{Error, Kind};
+
+/// Maximum number of findings stored. A badly damaged volume can have as many as it has records.
+const KEPT: usize = 1000;
+
+/// The findings so far.
+#[derive(Debug, Default)]
+pub(in crate::hfsplus) struct Report {
+    problems: Vec<Problem>,
+    dropped: u64,
+    worst_dropped: Option<Severity>,
+}
+
+impl Report {
+    /// Reports that contents are lost or in doubt.
+    pub(super) fn damage(&mut self, error: Error) {
+        self.push(Severity::Damage, error);
+    }
+
+    /// Reports an error that every reader tolerates.
+    pub(super) fn warning(&mut self, error: Error) {
+        self.push(Severity::Warning, error);
+    }
+
+    /// Reports something unusual.
+    pub(super) fn note(&mut self, error: Error) {
+        self.push(Severity::Note, error);
+    }
+
+    fn push(&mut self, severity: Severity, error: Error) {
+        if self.problems.len() < KEPT {
+            self.problems.push(Problem { severity, error });
+        } else {
+            self.dropped += 1;
+            self.worst_dropped = self.worst_dropped.max(Some(severity));
+        }
+    }
+
+    /// Returns the number of findings so far.
+    pub(in crate::hfsplus) fn len(&self) -> u64 {
+        self.problems.len() as u64 + self.dropped
+    }
+
+    /// Returns all findings; those above the limit are only counted.
+    pub(super) fn into_problems(mut self) -> Vec<Problem> {
+        if let Some(severity) = self.worst_dropped {
+            let message = format!("{} more findings are not listed", self.dropped);
+            self.problems.push(Problem {
+                severity,
+                error: Error::new(Kind::Corrupt, "hfs+ check", message),
+            });
+        }
+        self.problems
+    }
+}
+
+/// Returns a finding that concerns no particular byte.
+pub(super) fn wrong(layer: &'static str, message: impl Into<String>) -> Error {
+    Error::new(Kind::Corrupt, layer, message.into())
+}

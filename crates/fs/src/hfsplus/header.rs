@@ -1,0 +1,164 @@
+//! Location of the volume header: inside an HFS wrapper, or the alternate if the primary is damaged
+//! (§1, §2.5).
+
+use std::sync::Arc;
+
+use super::layout::{
+    HEADER_OFFSET, MasterDirectoryBlockRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX,
+    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
+};
+use super::read_structure;
+use bandsaw_core::device::{BlockDevice, Slice};
+use bandsaw_core::{Error, Kind, Result};
+
+const LAYER: &str = "hfs+ volume header";
+/// Minimum length that holds the primary and the alternate header.
+const MIN_VOLUME: u64 = 2 * (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64);
+
+/// A format recognized by [`probe`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundHeader {
+    /// HFS Plus.
+    HfsPlus,
+    /// HFSX.
+    Hfsx,
+    /// HFS Plus in a wrapper for systems before Mac OS 8.1.
+    Wrapped,
+    /// HFS, which is recognized but not supported.
+    Hfs,
+}
+
+/// Returns the format of the volume that begins at the first byte of `device`, `None` if it is not
+/// of this family. Reads at most two sectors.
+pub fn probe(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
+    Ok(match probe_front(device)? {
+        None => probe_copy(device)?,
+        found => found,
+    })
+}
+
+/// Returns the format of the volume, judging only by the structures at the beginning of `device`.
+pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
+    if device.info().len < MIN_VOLUME {
+        return Ok(None);
+    }
+    let block: MasterDirectoryBlockRaw = read_structure(device, HEADER_OFFSET)?;
+    if is_hfs(&block) {
+        return Ok(Some(if block.embedded().is_some() {
+            FoundHeader::Wrapped
+        } else {
+            FoundHeader::Hfs
+        }));
+    }
+    Ok(signed(&read_structure(device, HEADER_OFFSET)?))
+}
+
+/// Returns the format of the volume, judging only by the alternate header at the end of `device`,
+/// which may be left over from a former volume. It must state the length of `device`, because the
+/// end of a disk with a damaged partition map holds the alternate header of the last partition.
+pub fn probe_copy(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        return Ok(None);
+    }
+    let header: VolumeHeaderRaw = read_structure(device, len - HEADER_OFFSET)?;
+    let block_size = u64::from(header.block_size.get());
+    let rest = len.checked_sub(u64::from(header.total_blocks.get()) * block_size);
+    Ok(signed(&header).filter(|_| rest.is_some_and(|rest| rest < block_size)))
+}
+
+/// Returns the length in bytes that the header at the beginning of `device` states, even if that is
+/// longer than the device, unless the alternate header is valid for the device. `None`: no such
+/// header.
+pub fn stated_len(device: &dyn BlockDevice) -> Result<Option<u64>> {
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        return Ok(None);
+    }
+    let header: VolumeHeaderRaw = read_structure(device, HEADER_OFFSET)?;
+    let block_size = header.block_size.get();
+    if signed(&header).is_none() || !block_size.is_power_of_two() {
+        return Ok(None);
+    }
+    let stated = u64::from(header.total_blocks.get()) * u64::from(block_size);
+    if stated > len && probe_copy(device)?.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(stated))
+}
+
+/// The signature has only two letters, so a valid block size is required as a second indication.
+fn is_hfs(block: &MasterDirectoryBlockRaw) -> bool {
+    let size = block.allocation_block_size.get();
+    block.signature == SIGNATURE_HFS && size != 0 && size.is_multiple_of(512)
+}
+
+/// Returns the format that a volume header states by signature and version.
+fn signed(header: &VolumeHeaderRaw) -> Option<FoundHeader> {
+    match (header.signature.get(), header.version.get()) {
+        (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Some(FoundHeader::HfsPlus),
+        (SIGNATURE_HFSX, VERSION_HFSX) => Some(FoundHeader::Hfsx),
+        _ => None,
+    }
+}
+
+/// A volume header and the device that it describes.
+#[derive(Debug)]
+pub(super) struct LocatedHeader {
+    pub(super) device: Arc<dyn BlockDevice>,
+    /// Offset of the volume in the device that was searched, in bytes; not 0 inside a wrapper.
+    pub(super) start: u64,
+    pub(super) header: VolumeHeader,
+    /// Problems that did not prevent the location of the header.
+    pub(super) problems: Vec<Error>,
+}
+
+/// Locates the volume header of the volume on `device`.
+pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<LocatedHeader> {
+    let len = device.info().len;
+    if len < MIN_VOLUME {
+        let message = format!("volume of {len} bytes is too small: the minimum is {MIN_VOLUME}");
+        return Err(Error::corrupt(LAYER, HEADER_OFFSET, message));
+    }
+    let block: MasterDirectoryBlockRaw = read_structure(&*device, HEADER_OFFSET)?;
+    if !is_hfs(&block) {
+        return unwrapped(device);
+    }
+    let Some(embedded) = block.embedded() else {
+        let message = "unsupported: plain HFS (Mac OS Standard)";
+        return Err(Error::unsupported("hfs", message).at(HEADER_OFFSET));
+    };
+    if embedded.end > len || embedded.end - embedded.start < MIN_VOLUME {
+        let message = format!(
+            "the embedded HFS+ volume, bytes {embedded:?}, exceeds the wrapper of {len} bytes"
+        );
+        return Err(Error::corrupt("hfs wrapper", HEADER_OFFSET, message));
+    }
+    let start = embedded.start;
+    Ok(LocatedHeader {
+        start,
+        ..unwrapped(Arc::new(Slice::new(device, embedded)?))?
+    })
+}
+
+/// Reads the primary header, or the alternate if the primary is invalid and the alternate is valid.
+pub(super) fn unwrapped(device: Arc<dyn BlockDevice>) -> Result<LocatedHeader> {
+    let len = device.info().len;
+    let parse = |offset| VolumeHeader::parse(&read_structure(&*device, offset)?, offset, len);
+    let (header, problems) = match parse(HEADER_OFFSET) {
+        Ok(header) => (header, Vec::new()),
+        Err(problem) if matches!(problem.kind(), Kind::Corrupt | Kind::Unsupported) => {
+            match parse(len - HEADER_OFFSET) {
+                Ok(header) => (header, vec![problem]),
+                Err(_) => return Err(problem),
+            }
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(LocatedHeader {
+        device,
+        start: 0,
+        header,
+        problems,
+    })
+}
