@@ -4,6 +4,7 @@
 //! image that is moved to its final name only when it is finished.
 
 mod apfs;
+pub(crate) mod compare_lists;
 mod container;
 mod contents;
 mod create;
@@ -22,7 +23,6 @@ pub(crate) mod key_cache;
 mod key_file;
 mod layer;
 pub(crate) mod layer_metadata;
-pub(crate) mod lists;
 mod opening;
 pub(crate) mod place;
 mod quick_check;

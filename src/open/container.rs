@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::compare_lists::{self, SettledLists};
 use super::gate::{self, OpenedContainer};
 use super::guarded::Guarded;
-use super::lists::{self, SettledLists};
 use super::opening::Opening;
 use super::remote::RemoteTarget;
 use super::{
@@ -37,7 +37,7 @@ impl Opening<'_> {
         let settled = if self.is_far() && self.options.access == Access::ReadOnly {
             SettledLists::default()
         } else {
-            lists::settle(self.path, &store, &self.options)?
+            compare_lists::settle(self.path, &store, &self.options)?
         };
         let opened = self.bundle(store, settled.choice)?;
         self.warnings.extend(settled.warning);
@@ -211,7 +211,7 @@ pub(crate) fn open_bundle(
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
-            let settled = lists::settle(path, &store, options)?;
+            let settled = compare_lists::settle(path, &store, options)?;
             let bundle =
                 Opening::new(path, options).unlock_bundle(store.clone(), settled.choice)?;
             let opened = OpenedContainer {

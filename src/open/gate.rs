@@ -12,10 +12,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::compare_lists::{self, ListDecision, ListEvidence};
 use super::driver::Headers;
 use super::evidence::{self, Depth, Fact};
 use super::guarded::Guarded;
-use super::lists::{self, ListDecision, ListEvidence};
 use super::opening::Opening;
 use super::{Layer, OpenOptions, Volume, contents, unstored};
 use crate::container::asif::Asif;
@@ -178,7 +178,7 @@ impl Gate<'_> {
         let Some(store) = self.store.filter(|_| !self.is_far) else {
             return Ok(None);
         };
-        let Some(geometry) = lists::agreed(&**store) else {
+        let Some(geometry) = compare_lists::agreed(&**store) else {
             return Ok(None);
         };
         match self.ask(store, |question| question.len_by_backup(geometry))? {
@@ -205,7 +205,7 @@ impl Gate<'_> {
         }
         if let (Some(store), Some(_)) = (self.store, stated.filter(|stated| *stated == len))
             && gpt::are_copies_whole(&**self.disk)? == Some(false)
-            && let Some(geometry) = lists::agreed(&**store)
+            && let Some(geometry) = compare_lists::agreed(&**store)
             && self.ask(store, |question| question.has_other_band_size(geometry))?
         {
             return self
@@ -325,7 +325,7 @@ fn ask_with<T>(
     options: &OpenOptions<'_>,
     ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
 ) -> Result<T> {
-    let staged = lists::trial_of(store);
+    let staged = compare_lists::trial_of(store);
     ask(&ListEvidence {
         path,
         store: &staged,
@@ -340,7 +340,7 @@ fn ask_with<T>(
 /// Compares the band size of a bundle with the lengths of its files. All are listed only if those of
 /// the first bands suggest another one.
 fn compare_band_size(path: &Path, store: &Arc<dyn Store>, options: &OpenOptions<'_>) -> Result<()> {
-    let Some(geometry) = lists::agreed(&**store) else {
+    let Some(geometry) = compare_lists::agreed(&**store) else {
         return Ok(());
     };
     let other = |lens: &[u64]| sparsebundle::other_band_size(geometry.band_size, lens);
@@ -480,7 +480,7 @@ pub(crate) fn check_leftovers(
         }
         .into_error("sparse bundle"));
     }
-    let leftovers: Vec<Fact> = lists::misplaced(geometry, &lens)
+    let leftovers: Vec<Fact> = compare_lists::misplaced(geometry, &lens)
         .into_iter()
         .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))
         .collect();

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use bandsaw::size;
 
-use crate::facts::{
-    ApfsFacts, AsifFacts, BucketFacts, ContentFacts, CryptFacts, Details, ImageInfo, LayerFacts,
-    MapFacts, SparseImageFacts, Storage, UdifFacts, VolumeFacts,
+use crate::image_json::{
+    ApfsJson, AsifJson, BucketJson, ContentJson, CryptJson, Details, ImageInfo, LayerJson, MapJson,
+    SparseImageJson, Storage, UdifJson, VolumeJson,
 };
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
@@ -15,31 +15,31 @@ use crate::text::{Table, counted, grouped};
 const NAME: usize = 11;
 
 /// Writes the sheet of an image.
-pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
     let mut sheet = InfoWriter { output, out };
-    sheet.heading(&output.name(&facts.path))?;
-    if let (Some(format), Some(description)) = (facts.format, facts.description) {
+    sheet.heading(&output.name(&report.path))?;
+    if let (Some(format), Some(description)) = (report.format, report.description) {
         sheet.fact("format", &format!("{format}, {description}"))?;
     }
-    if let Some(size) = facts.size {
+    if let Some(size) = report.size {
         sheet.fact("size", &exact(size))?;
     }
-    if let Some(size) = facts.allocated {
+    if let Some(size) = report.allocated {
         sheet.fact("on disk", &exact(size))?;
     }
-    if let Some(encryption) = &facts.encryption {
+    if let Some(encryption) = &report.encryption {
         sheet.encryption(encryption)?;
     }
-    match &facts.storage {
+    match &report.storage {
         Some(Storage::Udif(udif)) => sheet.chunks(udif)?,
         Some(Storage::SparseImage(image)) => sheet.sparse_image(image)?,
         Some(Storage::Asif(image)) => sheet.asif(image)?,
         Some(Storage::Raw | Storage::SparseBundle(_)) | None => {}
     }
-    if let Some(bucket) = &facts.bucket {
+    if let Some(bucket) = &report.bucket {
         sheet.bucket(bucket)?;
     }
-    if let Some(Storage::SparseBundle(bundle)) = &facts.storage {
+    if let Some(Storage::SparseBundle(bundle)) = &report.storage {
         let (used, all, size) = (
             grouped(bundle.allocated_bands),
             grouped(bundle.bands),
@@ -51,25 +51,25 @@ pub(crate) fn write(facts: &ImageInfo, output: &Output, out: &mut dyn Write) -> 
         };
         sheet.fact("bands", &bands)?;
     }
-    facts
+    report
         .layers
         .iter()
         .try_for_each(|layer| sheet.layer(layer))?;
-    if let Some(map) = &facts.partition_map {
+    if let Some(map) = &report.partition_map {
         sheet.partitions(map)?;
     }
-    if let (true, Some(contents)) = (facts.volumes.is_empty(), facts.contents) {
+    if let (true, Some(contents)) = (report.volumes.is_empty(), report.contents) {
         sheet.fact("contents", contents)?;
     }
-    facts
+    report
         .volumes
         .iter()
         .try_for_each(|volume| sheet.volume(volume))
 }
 
 /// Writes the facts of one layer.
-pub(crate) fn layer(facts: &LayerFacts, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-    InfoWriter { output, out }.layer(facts)
+pub(crate) fn layer(report: &LayerJson, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+    InfoWriter { output, out }.layer(report)
 }
 
 /// A writer of names and values.
@@ -102,8 +102,8 @@ impl InfoWriter<'_> {
         )
     }
 
-    fn encryption(&mut self, encryption: &CryptFacts) -> io::Result<()> {
-        let CryptFacts {
+    fn encryption(&mut self, encryption: &CryptJson) -> io::Result<()> {
+        let CryptJson {
             version,
             key_bits,
             block_size,
@@ -123,7 +123,7 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn bucket(&mut self, bucket: &BucketFacts) -> io::Result<()> {
+    fn bucket(&mut self, bucket: &BucketJson) -> io::Result<()> {
         let plain = match bucket.lagging {
             0 => "plain objects are up to date".to_owned(),
             lagging => format!(
@@ -144,7 +144,7 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn chunks(&mut self, udif: &UdifFacts) -> io::Result<()> {
+    fn chunks(&mut self, udif: &UdifJson) -> io::Result<()> {
         let count = counted(udif.chunks, "chunk", "chunks");
         self.fact(
             "chunks",
@@ -164,7 +164,7 @@ impl InfoWriter<'_> {
         self.fact("signed", if udif.signed { "yes" } else { "no" })
     }
 
-    fn sparse_image(&mut self, image: &SparseImageFacts) -> io::Result<()> {
+    fn sparse_image(&mut self, image: &SparseImageJson) -> io::Result<()> {
         let (used, all) = (grouped(image.allocated_bands), grouped(image.bands));
         self.fact(
             "bands",
@@ -183,7 +183,7 @@ impl InfoWriter<'_> {
         }
     }
 
-    fn asif(&mut self, image: &AsifFacts) -> io::Result<()> {
+    fn asif(&mut self, image: &AsifJson) -> io::Result<()> {
         let count = |number: u64, what: &str| format!("{} {what}", grouped(number));
         let (data, tables) = (
             count(image.data_chunks, "with data"),
@@ -223,8 +223,8 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn layer(&mut self, layer: &LayerFacts) -> io::Result<()> {
-        let AsifFacts {
+    fn layer(&mut self, layer: &LayerJson) -> io::Result<()> {
+        let AsifJson {
             layer_role,
             uuid,
             sector_size,
@@ -243,7 +243,7 @@ impl InfoWriter<'_> {
         }
     }
 
-    fn partitions(&mut self, map: &MapFacts) -> io::Result<()> {
+    fn partitions(&mut self, map: &MapJson) -> io::Result<()> {
         let count = counted(map.partitions.len() as u64, "partition", "partitions");
         self.fact(
             "map",
@@ -266,7 +266,7 @@ impl InfoWriter<'_> {
         write!(self.out, "{}", table.lines(&" ".repeat(2 + NAME)))
     }
 
-    fn volume(&mut self, volume: &VolumeFacts) -> io::Result<()> {
+    fn volume(&mut self, volume: &VolumeJson) -> io::Result<()> {
         writeln!(self.out)?;
         let place = match (volume.partition, volume.apfs().map(|apfs| apfs.number)) {
             (Some(partition), Some(number)) => format!("#{partition}.{number}"),
@@ -293,7 +293,7 @@ impl InfoWriter<'_> {
         }
     }
 
-    fn content(&mut self, volume: &VolumeFacts, content: &ContentFacts) -> io::Result<()> {
+    fn content(&mut self, volume: &VolumeJson, content: &ContentJson) -> io::Result<()> {
         self.fact("size", &exact(volume.size))?;
         self.fact("used", &exact(content.used))?;
         self.fact("free", &exact(content.free))?;
@@ -343,7 +343,7 @@ impl InfoWriter<'_> {
 
 /// Facts that only APFS volumes have.
 impl InfoWriter<'_> {
-    fn apfs(&mut self, apfs: &ApfsFacts) -> io::Result<()> {
+    fn apfs(&mut self, apfs: &ApfsJson) -> io::Result<()> {
         if let Some(role) = apfs.role {
             self.fact("role", role)?;
         }

@@ -1,4 +1,4 @@
-//! The output of the command: facts on standard output, everything else on standard error.
+//! The output of the command: results on standard output, everything else on standard error.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ pub(crate) struct Output {
     json: bool,
     quiet: bool,
     terminal: bool,
-    /// True if standard output has other data than facts.
+    /// True if standard output has other data than results.
     aside: bool,
     color_out: bool,
     color_err: bool,
@@ -168,7 +168,7 @@ impl Output {
         self.percentages
     }
 
-    /// Returns true if facts are printed for programs.
+    /// Returns true if results are printed for programs.
     pub(crate) fn json(&self) -> bool {
         self.json
     }
@@ -188,7 +188,7 @@ impl Output {
         self.terminal
     }
 
-    /// Returns the same output with facts on standard error, as an archive goes to standard output.
+    /// Returns the same output with results on standard error, as an archive goes to standard output.
     pub(crate) fn aside(&self) -> Self {
         Self {
             aside: true,
@@ -197,7 +197,7 @@ impl Output {
         }
     }
 
-    /// Refuses `--json` for a verb whose output is not facts.
+    /// Refuses `--json` for a verb whose output is not a result.
     pub(crate) fn refuse_json(&self, verb: &str) -> Outcome {
         if self.json {
             Err(Failure::usage(
@@ -240,20 +240,20 @@ impl Output {
         style.paint(text, self.color_out)
     }
 
-    /// Prints `facts` under `--json`, and otherwise the output of `text`.
-    pub(crate) fn facts<T: Serialize>(
+    /// Prints `value` under `--json`, and otherwise the output of `text`.
+    pub(crate) fn result<T: Serialize>(
         &self,
-        facts: &T,
+        value: &T,
         text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Outcome {
         if self.aside {
-            return self.facts_aside(facts, text);
+            return self.result_aside(value, text);
         }
         let mut out = self.stdout();
         if self.json {
-            let facts = serde_json::to_string_pretty(&Document::new(facts));
-            let facts = facts.map_err(io::Error::from)?;
-            writeln!(out, "{}", self.secrets.mask(&facts))?;
+            let text_of = serde_json::to_string_pretty(&Document::new(value));
+            let text_of = text_of.map_err(io::Error::from)?;
+            writeln!(out, "{}", self.secrets.mask(&text_of))?;
         } else {
             text(&mut out)?;
         }
@@ -261,9 +261,9 @@ impl Output {
     }
 
     /// Prints the result of a verb that is silent for people, as `rm` and `mv` are.
-    pub(crate) fn silent<T: Serialize>(&self, facts: &T) -> Outcome {
+    pub(crate) fn silent<T: Serialize>(&self, value: &T) -> Outcome {
         if self.json {
-            self.facts(facts, |_| Ok(()))
+            self.result(value, |_| Ok(()))
         } else {
             Ok(())
         }
@@ -272,23 +272,23 @@ impl Output {
     /// Prints the result of a verb that changes something; nothing under `--quiet`.
     pub(crate) fn done<T: Serialize>(
         &self,
-        facts: &T,
+        value: &T,
         text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Outcome {
         if self.quiet && !self.json {
             Ok(())
         } else {
-            self.facts(facts, text)
+            self.result(value, text)
         }
     }
 
-    fn facts_aside<T: Serialize>(
+    fn result_aside<T: Serialize>(
         &self,
-        facts: &T,
+        value: &T,
         text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Outcome {
         if self.json {
-            self.json_line(facts);
+            self.json_line(value);
         } else {
             text(&mut io::stderr().lock())?;
         }

@@ -68,6 +68,10 @@ struct Jobs<T> {
     busy: usize,
 }
 
+#[allow(
+    clippy::new_without_default,
+    reason = "a queue is made in one place, by name"
+)]
 impl<T: Send> Queue<T> {
     /// Creates a queue without jobs.
     pub fn new() -> Self {

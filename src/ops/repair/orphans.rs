@@ -12,7 +12,7 @@ use crate::decision::{Alternative, OrphanChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::error::Place;
 use crate::open::evidence::{self, Depth, Fact};
-use crate::open::{self, OpenOptions, StoredImage, lists, unstored};
+use crate::open::{self, OpenOptions, StoredImage, compare_lists, unstored};
 use crate::ops::orphans::{OrphanAccount, account, undecided};
 use crate::ops::space::UnitKind;
 use crate::store::{Open, Staged};
@@ -186,7 +186,7 @@ impl LayerRepair<'_> {
         layer: &'static str,
     ) -> Result<()> {
         let lens = sparsebundle::band_lens(self.staged, self.progress)?;
-        let past_end = lists::misplaced(geometry, &lens);
+        let past_end = compare_lists::misplaced(geometry, &lens);
         let files = past_end.iter().find_map(|fact| match fact {
             Fact::BandsPastEnd(files) => Some(files),
             _ => None,

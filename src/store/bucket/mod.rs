@@ -3,9 +3,9 @@
 
 mod bounded;
 mod failure;
-mod pace;
 mod place;
 mod profile;
+mod rate_limit;
 mod settings;
 mod upload;
 
@@ -33,7 +33,7 @@ use crate::error::redacted;
 use crate::{Error, Kind, Result};
 
 use self::bounded::BoundedClients;
-use self::pace::RateLimiter;
+use self::rate_limit::RateLimiter;
 
 pub use place::BucketPlace;
 pub use settings::{BucketOptions, Credentials};

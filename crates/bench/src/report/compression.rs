@@ -1,8 +1,8 @@
 //! Plots of compressed files: savings and read speed, beside published values.
 
-use super::chart::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::scale::Scale;
 use super::style::SeriesStyles;
+use super::svg::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::{Compressed, Report};
 use crate::images::STEPS;
 use crate::reference::{self, references};

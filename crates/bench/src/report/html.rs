@@ -4,8 +4,8 @@
 use bandsaw::Result;
 
 use super::Report;
-use super::chart::escape;
 use super::plot::{Plot, plots};
+use super::svg::escape;
 use super::table::{self, Table};
 use crate::reference::references;
 

@@ -6,7 +6,6 @@
 //! * [`table`] makes tables.
 //! * [`plot`] makes plots as SVG.
 
-mod chart;
 mod compression;
 pub mod csv;
 pub mod html;
@@ -14,6 +13,7 @@ pub mod plot;
 mod scale;
 mod stream;
 mod style;
+mod svg;
 pub mod table;
 
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! Plots of a report.
 
-pub use super::chart::Plot;
-use super::chart::{BOTTOM, Chart, LEFT, RIGHT, TOP};
 use super::scale::Scale;
 use super::style::{SeriesStyle, SeriesStyles};
+pub use super::svg::Plot;
+use super::svg::{BOTTOM, Chart, LEFT, RIGHT, TOP};
 use super::{Report, Series};
 use crate::compare::Row;
 use crate::reference::references;

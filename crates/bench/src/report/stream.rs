@@ -1,8 +1,8 @@
 //! Plots of one file that is compressed into another, over the size and the number of bands.
 
-use super::chart::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::scale::Scale;
 use super::style::{SeriesStyle, SeriesStyles};
+use super::svg::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
 use super::{Compression, HOST, Report, Series};
 use crate::sample::Direction;
 use crate::stats::Summary;

@@ -51,18 +51,18 @@ struct AdviceReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     current_band_size: Option<u64>,
     band_size: u64,
-    reasons: Vec<ReasonFacts>,
-    choices: Vec<ChoiceFacts>,
+    reasons: Vec<ReasonJson>,
+    choices: Vec<ChoiceJson>,
 }
 
 #[derive(Serialize)]
-struct ReasonFacts {
+struct ReasonJson {
     code: &'static str,
     message: String,
 }
 
 #[derive(Serialize)]
-struct ChoiceFacts {
+struct ChoiceJson {
     band_size: u64,
     /// The number of files when the disk is full.
     bands: u64,
@@ -106,7 +106,7 @@ impl Advise {
             reasons,
             choices,
         } = advise(size, used, self.on);
-        let choices = choices.into_iter().map(|choice| ChoiceFacts {
+        let choices = choices.into_iter().map(|choice| ChoiceJson {
             band_size: choice.band_size,
             bands: choice.bands,
             used_bands: Some(choice.in_use).filter(|bands| *bands > 0),
@@ -114,8 +114,8 @@ impl Advise {
         });
         let reasons = reasons
             .into_iter()
-            .map(|AdviceReason { code, message }| ReasonFacts { code, message });
-        let facts = AdviceReport {
+            .map(|AdviceReason { code, message }| ReasonJson { code, message });
+        let report = AdviceReport {
             size,
             location: self.on.name(),
             current_band_size: present,
@@ -123,7 +123,7 @@ impl Advise {
             reasons: reasons.collect(),
             choices: choices.collect(),
         };
-        output.facts(&facts, |out| facts.write(output, out))
+        output.result(&report, |out| report.write(output, out))
     }
 }
 

@@ -63,8 +63,8 @@ struct CheckReport {
     damage_count: u64,
     warning_count: u64,
     note_count: u64,
-    layers: Vec<LayerFacts>,
-    problems: Vec<ProblemFacts>,
+    layers: Vec<LayerJson>,
+    problems: Vec<ProblemJson>,
     /// Problems that are counted but not listed.
     omitted_count: u64,
     /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk could not be read.
@@ -73,7 +73,7 @@ struct CheckReport {
 }
 
 #[derive(Serialize)]
-struct LayerFacts {
+struct LayerJson {
     description: String,
     /// `checked`, `broken`, `unknown` or `skipped`.
     verdict: &'static str,
@@ -82,7 +82,7 @@ struct LayerFacts {
 }
 
 #[derive(Serialize)]
-struct ProblemFacts {
+struct ProblemJson {
     severity: String,
     layer: String,
     #[serde(skip)]
@@ -97,7 +97,7 @@ struct ProblemFacts {
     message: String,
 }
 
-impl ProblemFacts {
+impl ProblemJson {
     fn new(problem: &Problem) -> Self {
         let (offset, name) = match problem.error.place() {
             Place::Offset(at) => (Some(*at), None),
@@ -143,8 +143,8 @@ impl CheckReport {
             damage_count: problems.count(Severity::Damage),
             warning_count: problems.count(Severity::Warning),
             note_count: problems.count(Severity::Note),
-            layers: found.layers.iter().map(LayerFacts::new).collect(),
-            problems: sorted.into_iter().map(ProblemFacts::new).collect(),
+            layers: found.layers.iter().map(LayerJson::new).collect(),
+            problems: sorted.into_iter().map(ProblemJson::new).collect(),
             omitted_count: problems.omitted(),
             contents: found.contents.as_ref().map(open::Contents::name),
         }
@@ -181,7 +181,7 @@ impl CheckReport {
     }
 }
 
-impl LayerFacts {
+impl LayerJson {
     fn new(judged: &open::CheckedLayer) -> Self {
         let (verdict, why) = match &judged.verdict {
             Verdict::Checked => ("checked", None),
@@ -213,17 +213,17 @@ impl Check {
         )
         .map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let facts = CheckReport::new(&path, &found);
-        output.done(&facts, |out| {
-            facts.write(output, out)?;
+        let report = CheckReport::new(&path, &found);
+        output.done(&report, |out| {
+            report.write(output, out)?;
             match (
                 found.conclusion(),
-                facts.layers.iter().all(|layer| layer.verdict == "checked"),
+                report.layers.iter().all(|layer| layer.verdict == "checked"),
             ) {
-                (Conclusion::Sound, true) if facts.worst.is_none() => {
+                (Conclusion::Sound, true) if report.worst.is_none() => {
                     writeln!(out, "no problems found")
                 }
-                (Conclusion::Sound, false) if facts.worst.is_none() => {
+                (Conclusion::Sound, false) if report.worst.is_none() => {
                     writeln!(out, "no problems found in the checked parts")
                 }
                 _ => Ok(()),

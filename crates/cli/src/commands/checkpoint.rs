@@ -63,14 +63,14 @@ impl Checkpoint {
         } = done.advise(Kind::Cancelled, || {
             "run the command again to resume".to_owned()
         })?;
-        let facts = CheckpointReport {
+        let report = CheckpointReport {
             path: image.to_string(),
             copied_files: copied,
             removed_files: removed,
             cleared_objects: cleared,
         };
-        output.done(&facts, |out| {
-            let name = output.name(&facts.path);
+        output.done(&report, |out| {
+            let name = output.name(&report.path);
             let (copied, removed) = (counted(copied, "file", "files"), counted(removed, "file", "files"));
             let cleared = counted(cleared, "object", "objects");
             writeln!(out, "{name}: copied {copied} to their plain names, removed {removed} and {cleared} unneeded ones")

@@ -71,12 +71,12 @@ impl Checksum {
                 error,
             });
         }
-        let facts = ChecksumReport {
+        let report = ChecksumReport {
             algorithm: self.algorithm.name().to_lowercase(),
             images,
         };
-        output.facts(&facts, |out| {
-            facts.images.iter().try_for_each(|item| match &item.sum {
+        output.result(&report, |out| {
+            report.images.iter().try_for_each(|item| match &item.sum {
                 Some(sum) => writeln!(out, "{}  {}", sum.checksum, output.name(&item.path)),
                 None => Ok(()),
             })

@@ -12,7 +12,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::du::BandsFacts;
+use super::du::BandsJson;
 use super::trim;
 use crate::failure::{Described, Failure, Outcome};
 use crate::info_text::{InfoWriter, exact};
@@ -79,28 +79,28 @@ struct CompactReport {
     zeros: u64,
     /// True if the host supports holes in files.
     holes: bool,
-    orphans: OrphanFacts,
+    orphans: OrphanJson,
     refused: Vec<Refused>,
 }
 
 /// The output of `--json` with `--dry-run`.
 #[derive(Serialize)]
-struct PlanFacts {
+struct PlanJson {
     path: String,
     dry_run: bool,
     allocated: u64,
     reclaimable: u64,
-    causes: Vec<CauseFacts>,
+    causes: Vec<CauseJson>,
     /// Bytes held by older checkpoints, which are released first.
     pending: u64,
-    units: BandsFacts,
-    orphans: OrphanFacts,
+    units: BandsJson,
+    orphans: OrphanJson,
     refused: Vec<Refused>,
 }
 
 /// Stored data that belongs to no part of the disk.
 #[derive(Serialize)]
-struct OrphanFacts {
+struct OrphanJson {
     size: u64,
     #[serde(serialize_with = "messages")]
     places: Vec<String>,
@@ -109,7 +109,7 @@ struct OrphanFacts {
     kept: Option<Remark>,
 }
 
-impl OrphanFacts {
+impl OrphanJson {
     fn new(orphans: &OrphanReport) -> Self {
         let place = |orphan: &Orphan| match &orphan.place {
             Place::Offset(at) => format!("{} at byte {at}", orphan.what),
@@ -143,7 +143,7 @@ impl OrphanFacts {
 }
 
 #[derive(Serialize)]
-struct CauseFacts {
+struct CauseJson {
     cause: &'static str,
     reclaimable: u64,
 }
@@ -197,15 +197,15 @@ impl Compact {
             let plan = compact::plan(&image, &options, Some(self.opening.keys()), &progress)
                 .map_err(|error| error.in_file(&path))?;
             drop(bar);
-            let facts = PlanFacts::new(&path, &plan, self.bands);
-            return output.facts(&facts, |out| facts.write(output, out));
+            let report = PlanJson::new(&path, &plan, self.bands);
+            return output.result(&report, |out| report.write(output, out));
         }
         let image = self.opening.change(&path, output)?;
         let done = compact::compact(&image, &options, Some(self.opening.keys()), &progress)
             .map_err(|error| advise(error.in_file(&path), &path))?;
         drop(bar);
-        let facts = CompactReport::new(&path, &done);
-        output.done(&facts, |out| facts.write(output, out))?;
+        let report = CompactReport::new(&path, &done);
+        output.done(&report, |out| report.write(output, out))?;
         if !done.orphans.is_resolved() {
             let what = "nothing was freed: stored data does not belong to any part of the disk, \
                         and the volumes do not decide whose it is";
@@ -236,7 +236,7 @@ impl CompactReport {
             reclaimed: done.before.saturating_sub(done.after),
             zeros: done.zeros,
             holes: done.parts,
-            orphans: OrphanFacts::new(&done.orphans),
+            orphans: OrphanJson::new(&done.orphans),
             refused: Refused::all(&done.refused),
         }
     }
@@ -270,9 +270,9 @@ impl CompactReport {
     }
 }
 
-impl PlanFacts {
+impl PlanJson {
     fn new(path: &ImagePath, plan: &Plan, each: bool) -> Self {
-        let causes = plan.causes.iter().map(|(cause, bytes)| CauseFacts {
+        let causes = plan.causes.iter().map(|(cause, bytes)| CauseJson {
             cause: name(*cause),
             reclaimable: *bytes,
         });
@@ -283,8 +283,8 @@ impl PlanFacts {
             reclaimable: plan.returns(),
             causes: causes.collect(),
             pending: plan.pending,
-            units: BandsFacts::new(&plan.map, each),
-            orphans: OrphanFacts::new(&plan.orphans),
+            units: BandsJson::new(&plan.map, each),
+            orphans: OrphanJson::new(&plan.orphans),
             refused: Refused::all(&plan.refused),
         }
     }

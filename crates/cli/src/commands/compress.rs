@@ -100,7 +100,7 @@ impl CompressReport {
             estimate,
             totals,
         };
-        output.facts(&facts, |out| facts.totals.write(done, output, out))
+        output.result(&facts, |out| facts.totals.write(done, output, out))
     }
 }
 

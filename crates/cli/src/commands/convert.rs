@@ -16,8 +16,8 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::encrypting::{Cipher, DecryptArgs, NewEncryptionArgs};
-use crate::facts::ImageInfo;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::image_json::ImageInfo;
 use crate::info_text;
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
@@ -282,9 +282,9 @@ impl Convert {
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
         let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
-        let facts = ImageInfo::of_copy(&made.image, &bar)?;
+        let report = ImageInfo::of_copy(&made.image, &bar)?;
         drop(bar);
-        facts.warn(output);
+        report.warn(output);
         for volume in made.image.volumes() {
             if let Some(damage) = volume.find_damage()? {
                 output.warn_of_loss(&format!(
@@ -298,7 +298,7 @@ impl Convert {
         } = made.copied;
         let was_complete = made.was_complete;
         let converted = ConvertReport {
-            image: facts,
+            image: report,
             read_size: bytes_read,
             written_size: bytes_written,
             was_complete,

@@ -43,10 +43,10 @@ pub(crate) struct Diagnose {
 #[derive(Serialize)]
 struct Diagnosis {
     path: String,
-    layers: Vec<LayerFacts>,
+    layers: Vec<LayerJson>,
     /// Absent if nothing is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cause: Option<CauseFacts>,
+    cause: Option<CauseJson>,
     /// The verdict on the image, as `check` gives it; absent if it cannot be checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     conclusion: Option<&'static str>,
@@ -56,7 +56,7 @@ struct Diagnosis {
 }
 
 #[derive(Serialize)]
-struct LayerFacts {
+struct LayerJson {
     layer: String,
     description: String,
     #[serde(skip)]
@@ -64,7 +64,7 @@ struct LayerFacts {
 }
 
 #[derive(Serialize)]
-struct CauseFacts {
+struct CauseJson {
     code: String,
     layer: String,
     message: String,
@@ -87,12 +87,12 @@ impl Diagnose {
         )?;
         drop(bar);
         let check = found.check.as_ref();
-        let facts = Diagnosis {
+        let report = Diagnosis {
             path: path.to_string(),
             layers: found
                 .layers
                 .into_iter()
-                .map(|(name, description)| LayerFacts {
+                .map(|(name, description)| LayerJson {
                     layer: layer_code(&name),
                     description,
                     name,
@@ -101,21 +101,21 @@ impl Diagnose {
             cause: found
                 .cause
                 .as_ref()
-                .map(|cause| CauseFacts::new(cause, &path)),
+                .map(|cause| CauseJson::new(cause, &path)),
             conclusion: check.map(|check| check.conclusion().name()),
             contents: check
                 .and_then(|check| check.contents.as_ref())
                 .map(Contents::name),
         };
-        output.facts(&facts, |out| {
+        output.result(&report, |out| {
             writeln!(
                 out,
                 "{}",
                 output.paint(Style::Bold, &output.name(&path.to_string()))
             )?;
-            for LayerFacts {
+            for LayerJson {
                 name, description, ..
-            } in &facts.layers
+            } in &report.layers
             {
                 writeln!(
                     out,
@@ -124,7 +124,7 @@ impl Diagnose {
                     output.text(description)
                 )?;
             }
-            let Some(cause) = &facts.cause else {
+            let Some(cause) = &report.cause else {
                 writeln!(out, "the image opens, and no problem was found")?;
                 return writeln!(out, "  * run `bandsaw verify` to verify its checksums");
             };
@@ -146,7 +146,7 @@ impl Diagnose {
     }
 }
 
-impl CauseFacts {
+impl CauseJson {
     fn new(cause: &Cause, path: &ImagePath) -> Self {
         let own = match cause.code {
             "in-use" => in_use::entry_of(path.as_path()),

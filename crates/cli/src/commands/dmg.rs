@@ -14,8 +14,8 @@ use clap::{Args, ValueHint};
 
 use super::create::epoch;
 use super::resources::add as resources;
-use crate::facts::ImageInfo;
 use crate::failure::{Failure, Outcome};
+use crate::image_json::ImageInfo;
 use crate::info_text;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -131,10 +131,10 @@ impl Dmg {
         let bar = Bar::new(output);
         let options = self.options(recipe, format, output)?;
         let made = create(&target, options, &bar).map_err(|error| self.advise(error))?;
-        let facts = ImageInfo::of(&made.image, &bar)?;
+        let report = ImageInfo::of(&made.image, &bar)?;
         drop(bar);
-        facts.warn(output);
-        output.done(&facts, |out| info_text::write(&facts, output, out))
+        report.warn(output);
+        output.done(&report, |out| info_text::write(&report, output, out))
     }
 
     fn options(&self, recipe: Recipe, format: Format, output: &Output) -> Outcome<CreateOptions> {

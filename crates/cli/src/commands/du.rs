@@ -64,12 +64,12 @@ struct UsageReport {
 struct Item {
     path: String,
     #[serde(flatten)]
-    host: Option<HostFacts>,
+    host: Option<HostJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<ImageFacts>,
+    image: Option<ImageJson>,
     /// A file or folder in a volume, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
-    inside: Option<InsideFacts>,
+    inside: Option<InsideJson>,
     /// The reason why a file that looks like an image was only measured from outside, or not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Described>,
@@ -77,7 +77,7 @@ struct Item {
 
 /// Files in a volume. Sizes are in bytes.
 #[derive(Serialize)]
-struct InsideFacts {
+struct InsideJson {
     volume_path: String,
     files: u64,
     compressed_files: u64,
@@ -90,7 +90,7 @@ struct InsideFacts {
 }
 
 #[derive(Serialize)]
-struct HostFacts {
+struct HostJson {
     files: u64,
     folders: u64,
     /// The length of the files, in bytes.
@@ -101,20 +101,20 @@ struct HostFacts {
 }
 
 #[derive(Serialize)]
-struct ImageFacts {
+struct ImageJson {
     format: &'static str,
     /// The size of the disk, in bytes.
     size: u64,
     sparse: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    units: Option<BandsFacts>,
-    volumes: Vec<VolumeFacts>,
+    units: Option<BandsJson>,
+    volumes: Vec<VolumeJson>,
     /// Bytes that compaction would free.
     reclaimable: u64,
 }
 
 #[derive(Serialize)]
-pub(super) struct BandsFacts {
+pub(super) struct BandsJson {
     /// `band`, `chunk` or `piece`.
     unit: &'static str,
     unit_size: u64,
@@ -135,11 +135,11 @@ pub(super) struct BandsFacts {
     /// Bytes that are free but cannot be freed on the host without holes.
     unreclaimable: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    list: Vec<UnitFacts>,
+    list: Vec<UnitJson>,
 }
 
 #[derive(Serialize)]
-struct UnitFacts {
+struct UnitJson {
     index: u64,
     allocated: u64,
     free: u64,
@@ -147,7 +147,7 @@ struct UnitFacts {
 }
 
 #[derive(Serialize)]
-struct VolumeFacts {
+struct VolumeJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
     file_system: &'static str,
@@ -190,11 +190,11 @@ impl Du {
         }
         drop(bar);
         let measured = items.iter().filter_map(|item| item.host.as_ref());
-        let facts = UsageReport {
+        let report = UsageReport {
             allocated: measured.map(|host| host.allocated).sum(),
             items,
         };
-        output.facts(&facts, |out| facts.write(output, out))?;
+        output.result(&report, |out| report.write(output, out))?;
         failures.end(output)
     }
 
@@ -203,11 +203,11 @@ impl Du {
             Ok(image) => {
                 let usage = ImageUsage::of(&image, self.opening.given_keys(), bar)
                     .map_err(|error| error.in_file(path))?;
-                let host = HostFacts::new(&usage.host);
+                let host = HostJson::new(&usage.host);
                 Ok(Item {
                     path: path.to_string(),
                     host: Some(host),
-                    image: Some(ImageFacts::new(&usage, self.bands)),
+                    image: Some(ImageJson::new(&usage, self.bands)),
                     inside: None,
                     error: None,
                 })
@@ -218,7 +218,7 @@ impl Du {
                 Err(failure)
             }
             Err(failure) => {
-                let host = HostFacts::new(&HostUsage::of(path.as_path(), bar)?);
+                let host = HostJson::new(&HostUsage::of(path.as_path(), bar)?);
                 let error =
                     Some(failure.described()).filter(|_| failure.kind() != Kind::Unsupported);
                 Ok(Item {
@@ -243,7 +243,7 @@ impl Du {
             path: address.image.to_string(),
             host: None,
             image: None,
-            inside: Some(InsideFacts {
+            inside: Some(InsideJson {
                 volume_path: place.shown_path().to_owned(),
                 files: usage.files,
                 compressed_files: usage.compressed,
@@ -257,7 +257,7 @@ impl Du {
     }
 }
 
-impl HostFacts {
+impl HostJson {
     fn new(usage: &HostUsage) -> Self {
         Self {
             files: usage.files,
@@ -269,20 +269,20 @@ impl HostFacts {
     }
 }
 
-impl ImageFacts {
+impl ImageJson {
     fn new(usage: &ImageUsage, each: bool) -> Self {
         Self {
             format: usage.format.code(),
             size: usage.disk,
             sparse: usage.is_sparse(),
-            units: usage.map.as_ref().map(|map| BandsFacts::new(map, each)),
-            volumes: usage.volumes.iter().map(VolumeFacts::new).collect(),
+            units: usage.map.as_ref().map(|map| BandsJson::new(map, each)),
+            volumes: usage.volumes.iter().map(VolumeJson::new).collect(),
             reclaimable: usage.returns(),
         }
     }
 }
 
-impl BandsFacts {
+impl BandsJson {
     pub(super) fn new(map: &SpaceMap, each: bool) -> Self {
         let (returns_whole, returns_parts) = map.returns();
         let (free_whole, free_parts) = map.free_storage();
@@ -302,7 +302,7 @@ impl BandsFacts {
             holes: map.parts,
             unreclaimable: (free_whole + free_parts).saturating_sub(returns_whole + returns_parts),
             list: units
-                .map(|unit| UnitFacts {
+                .map(|unit| UnitJson {
                     index: unit.index,
                     allocated: unit.allocated,
                     free: unit.free,
@@ -345,7 +345,7 @@ impl BandsFacts {
     }
 }
 
-impl BandsFacts {
+impl BandsJson {
     /// Returns the name of the units in which the disk is stored.
     pub(super) fn kind(&self) -> &'static str {
         self.unit
@@ -389,7 +389,7 @@ impl BandsFacts {
     }
 }
 
-impl VolumeFacts {
+impl VolumeJson {
     fn new(usage: &VolumeUsage) -> Self {
         let info = usage.info.as_ref().ok();
         Self {
@@ -427,7 +427,7 @@ impl Item {
         if let Some(inside) = &self.inside {
             return inside.write(output, out);
         }
-        let Some(HostFacts {
+        let Some(HostJson {
             files,
             folders,
             size,
@@ -482,7 +482,7 @@ impl Item {
     }
 }
 
-impl InsideFacts {
+impl InsideJson {
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
         let mut sheet = InfoWriter::new(output, out);
         sheet.heading(&output.name(&self.volume_path))?;
@@ -494,7 +494,7 @@ impl InsideFacts {
     }
 }
 
-impl ImageFacts {
+impl ImageJson {
     fn write(&self, output: &Output, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         if let Some(bands) = &self.units {
             bands.write(sheet)?;

@@ -64,12 +64,12 @@ impl EraseKeys {
         self.make_sure(&image)?;
         file.erase_keys()?;
         output.warn("copies of the image or its header can still be opened");
-        let facts = EraseKeysReport {
+        let report = EraseKeysReport {
             path: image.to_string(),
             erased_key_slots: erased,
         };
-        output.done(&facts, |out| {
-            writeln!(out, "the keys of {} are erased", output.name(&facts.path))
+        output.done(&report, |out| {
+            writeln!(out, "the keys of {} are erased", output.name(&report.path))
         })
     }
 

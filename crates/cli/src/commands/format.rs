@@ -126,7 +126,7 @@ impl Format {
             volume,
         } = format(&image, options, &bar).map_err(|error| advise(error, &address.image))?;
         drop(bar);
-        let facts = FormatReport {
+        let report = FormatReport {
             path: address.image.to_string(),
             partition,
             place,
@@ -138,7 +138,7 @@ impl Format {
             encrypted,
             recovery_key: recovery_key.and_then(RecoveryKey::keep),
         };
-        output.done(&facts, |out| facts.write(output, out))
+        output.done(&report, |out| report.write(output, out))
     }
 }
 

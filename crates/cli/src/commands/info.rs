@@ -10,10 +10,10 @@ use bandsaw::{Kind, Reason, open};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::du::BandsFacts;
+use super::du::BandsJson;
 use super::stat::Stat;
-use crate::facts::ImageInfo;
 use crate::failure::Outcome;
+use crate::image_json::ImageInfo;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -56,10 +56,10 @@ pub(crate) struct Info {
 #[derive(Serialize)]
 struct InfoReport<'a> {
     #[serde(flatten)]
-    facts: &'a ImageInfo,
+    report: &'a ImageInfo,
     /// The bands, with `--map`, of images that can be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    map: Option<BandsFacts>,
+    map: Option<BandsJson>,
 }
 
 impl Info {
@@ -80,15 +80,15 @@ impl Info {
             return Stat::of(self.image.clone(), self.opening.clone()).run(output);
         }
         let path = source::image(&self.image)?;
-        let mut facts = ImageInfo::new(&path);
+        let mut report = ImageInfo::new(&path);
         let mut drawing = None;
         let stopped = match self.opening.open(&path, Access::ReadOnly) {
             Ok(image) => {
                 let bar = Bar::new(output);
-                let failed = facts.add_image(&image, &bar).err();
-                if facts.damage.is_none() && image.bundle().is_some() {
+                let failed = report.add_image(&image, &bar).err();
+                if report.damage.is_none() && image.bundle().is_some() {
                     let options = self.opening.options(Access::ReadOnly);
-                    facts.damage = open::wrong_band_size(Path::new(&path), &options)
+                    report.damage = open::wrong_band_size(Path::new(&path), &options)
                         .map_err(|error| error.in_file(&path))?;
                 }
                 if self.map {
@@ -101,7 +101,7 @@ impl Info {
                 if failure.reason() == Some(Reason::InUse)
                     && let Some(entry) = in_use::entry_of(path.as_path()) =>
             {
-                facts.add_use(&entry);
+                report.add_use(&entry);
                 None
             }
             Err(failure) => {
@@ -113,25 +113,30 @@ impl Info {
                     return Err(failure);
                 }
                 // The failure to open is more important than a failure to examine a layer.
-                let _ = facts.add_layers(&layers, &Bar::new(output));
+                let _ = report.add_layers(&layers, &Bar::new(output));
                 Some(failure)
             }
         };
-        let drawn = drawing.as_ref().map(|map| BandsFacts::new(map, true));
-        output.facts(
+        let drawn = drawing.as_ref().map(|map| BandsJson::new(map, true));
+        output.result(
             &InfoReport {
-                facts: &facts,
+                report: &report,
                 map: drawn,
             },
             |out| {
-                info_text::write(&facts, output, out)?;
+                info_text::write(&report, output, out)?;
                 drawing
                     .as_ref()
                     .map_or(Ok(()), |drawing| map::write(drawing, output, out))
             },
         )?;
-        facts.warn(output);
-        let damage = || facts.damage.take().map(|error| error.in_file(&path).into());
+        report.warn(output);
+        let damage = || {
+            report
+                .damage
+                .take()
+                .map(|error| error.in_file(&path).into())
+        };
         stopped.or_else(damage).map_or(Ok(()), Err)
     }
 }

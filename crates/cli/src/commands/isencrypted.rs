@@ -8,8 +8,8 @@ use bandsaw::open::KeyFile;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::facts::{CryptFacts, KeySlotKind};
 use crate::failure::Outcome;
+use crate::image_json::{CryptJson, KeySlotKind};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::source;
@@ -37,7 +37,7 @@ struct EncryptionReport {
     path: String,
     encrypted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    encryption: Option<CryptFacts>,
+    encryption: Option<CryptJson>,
 }
 
 impl IsEncrypted {
@@ -48,16 +48,14 @@ impl IsEncrypted {
             Access::ReadOnly,
             self.network_args.reach(),
         )?;
-        let encryption = file
-            .as_ref()
-            .map(|file| CryptFacts::new(file.description()));
-        let facts = EncryptionReport {
+        let encryption = file.as_ref().map(|file| CryptJson::new(file.description()));
+        let report = EncryptionReport {
             path: image.to_string(),
             encrypted: encryption.is_some(),
             encryption,
         };
-        output.facts(&facts, |out| {
-            let Some(header) = &facts.encryption else {
+        output.result(&report, |out| {
+            let Some(header) = &report.encryption else {
                 return writeln!(out, "encrypted: NO");
             };
             let count = |is: fn(&KeySlotKind) -> bool| {

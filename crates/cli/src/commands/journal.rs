@@ -101,17 +101,17 @@ fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
 
 fn tell(path: &str, volume: &Volume, output: &Output) -> Outcome {
     let info = volume.open()?.volume();
-    let facts = JournalReport {
+    let report = JournalReport {
         path: path.to_owned(),
         name: info.name,
         journaled: info.journaled,
     };
-    output.done(&facts, |out| {
+    output.done(&report, |out| {
         writeln!(
             out,
             "{}: {}",
-            output.name(&facts.name),
-            if facts.journaled {
+            output.name(&report.name),
+            if report.journaled {
                 "has a journal"
             } else {
                 "has no journal"

@@ -95,15 +95,15 @@ impl Device {
 
 impl List {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let facts = DevicesReport {
+        let report = DevicesReport {
             devices: Registry::of_user()?
                 .entries()?
                 .into_iter()
                 .map(Device::new)
                 .collect(),
         };
-        output.facts(&facts, |out| {
-            for entry in &facts.devices {
+        output.result(&report, |out| {
+            for entry in &report.devices {
                 let shown = |path: &Path| output.name(&path.display().to_string());
                 writeln!(out, "{}", output.paint(Style::Bold, &entry.device))?;
                 let mut fact = |name: &str, value: &str| {

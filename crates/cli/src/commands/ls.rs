@@ -69,7 +69,7 @@ impl Ls {
                 }
                 Ok(())
             })?;
-            return output.facts(
+            return output.result(
                 &Listing {
                     path: address.image.to_string(),
                     volume_path: place.shown_path().to_owned(),

@@ -11,8 +11,8 @@ use bandsaw::{Error, Kind};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
-use crate::facts::KeySlotInfo;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::image_json::KeySlotInfo;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{self, ImageUnlockArgs, Iterations, KeyWrapArgs, NewPassphrase};
@@ -249,7 +249,7 @@ impl Remove {
 impl List {
     fn run(&self, output: &Output) -> Outcome {
         let facts = KeySlotsReport::of(source::image(&self.image)?, &self.network_args)?;
-        output.facts(&facts, |out| {
+        output.result(&facts, |out| {
             facts
                 .key_slots
                 .iter()

@@ -95,15 +95,15 @@ impl Reband {
             resumed,
             ..
         } = done;
-        let facts = RebandReport {
+        let report = RebandReport {
             path: path.to_string(),
             band_size_before: from,
             band_size: to,
             copied_size: copied,
             resumed,
         };
-        output.done(&facts, |out| {
-            let name = output.name(&facts.path);
+        output.done(&report, |out| {
+            let name = output.name(&report.path);
             match (from == to, resumed) {
                 (true, _) => writeln!(out, "{name}: already has bands of {}", exact(to)),
                 (_, true) => writeln!(

@@ -197,9 +197,9 @@ impl Repair {
         let done = repair(Path::new(&path), &options, &chosen, &bar)
             .map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let facts = RepairReport::new(&path, &done, self.dry_run);
-        output.done(&facts, |out| facts.write(&path, output, out))?;
-        facts.conclude(&path, done)
+        let report = RepairReport::new(&path, &done, self.dry_run);
+        output.done(&report, |out| report.write(&path, output, out))?;
+        report.conclude(&path, done)
     }
 
     /// Undoes or commits repairs.
@@ -210,13 +210,13 @@ impl Repair {
             false => repair::commit(Path::new(path), &options, chosen),
         };
         let done = done.map_err(|error| source::advise(error, path))?;
-        let facts = UndoReport {
+        let report = UndoReport {
             path: path.to_string(),
             repairs: done.repairs,
             files: done.files,
             size: done.bytes,
         };
-        output.facts(&facts, |out| {
+        output.result(&report, |out| {
             let repairs = counted(done.repairs as u64, "repair", "repairs");
             match self.undo {
                 true => writeln!(

@@ -84,11 +84,11 @@ struct ResizeReport {
     dry_run: bool,
     size_before: u64,
     size: u64,
-    steps: Vec<StepFacts>,
+    steps: Vec<StepJson>,
 }
 
 #[derive(Serialize)]
-struct StepFacts {
+struct StepJson {
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
@@ -102,7 +102,7 @@ struct StepFacts {
     message: String,
 }
 
-impl StepFacts {
+impl StepJson {
     fn new(step: ResizeStep) -> Self {
         let (action, sizes) = match step {
             ResizeStep::GrowDisk { from, to } => ("grow_disk", Some((from, to))),
@@ -156,7 +156,7 @@ impl Resize {
                 size: found.current,
                 max_size: found.max,
             };
-            return output.facts(&limits, |out| limits.write(out));
+            return output.result(&limits, |out| limits.write(out));
         };
         let parts = match (self.image_only, self.partition_only) {
             (true, _) => Parts::Image,
@@ -188,14 +188,14 @@ impl Resize {
         };
         drop(bar);
         let Resized { from, to, steps } = done;
-        let facts = ResizeReport {
+        let report = ResizeReport {
             path: address.image.to_string(),
             dry_run: self.dry_run,
             size_before: from,
             size: to,
-            steps: steps.into_iter().map(StepFacts::new).collect(),
+            steps: steps.into_iter().map(StepJson::new).collect(),
         };
-        output.done(&facts, |out| facts.write(&image, output, out))
+        output.done(&report, |out| report.write(&image, output, out))
     }
 }
 

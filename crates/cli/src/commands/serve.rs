@@ -92,11 +92,11 @@ struct ServeReport {
     device: Option<String>,
     path: String,
     read_only: bool,
-    exports: Vec<ExportFacts>,
+    exports: Vec<ExportJson>,
 }
 
 #[derive(Serialize)]
-struct ExportFacts {
+struct ExportJson {
     name: String,
     description: String,
     size: u64,
@@ -116,7 +116,7 @@ impl Serve {
         let listeners = self.listeners(&addresses, registration.as_ref().ok())?;
         let encrypted = self.tls_certificates.is_some();
         let (server, exports) = server(&image, options)?;
-        let facts = ServeReport {
+        let report = ServeReport {
             device: registration
                 .as_ref()
                 .ok()
@@ -130,7 +130,7 @@ impl Serve {
                         .iter()
                         .map(|listener| listener.uri(&name, encrypted))
                         .collect();
-                    ExportFacts {
+                    ExportJson {
                         name,
                         description,
                         size,
@@ -140,7 +140,7 @@ impl Serve {
                 .collect(),
         };
         let entry = match registration {
-            Ok((entry, _)) => Some(publish(entry, &image, &facts, &listeners)?),
+            Ok((entry, _)) => Some(publish(entry, &image, &report, &listeners)?),
             Err(error) => {
                 output.warn(&format!("`bandsaw list` cannot show this server: {error}"));
                 None
@@ -160,7 +160,7 @@ impl Serve {
                     })
                 })
                 .collect();
-            let reported = tell(&facts, output);
+            let reported = tell(&report, output);
             if reported.is_ok() {
                 signals.wait();
             }
@@ -323,7 +323,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
 fn publish(
     mut registration: Registration,
     image: &Image,
-    facts: &ServeReport,
+    report: &ServeReport,
     listeners: &[Listener],
 ) -> Outcome<Registration> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -336,9 +336,9 @@ fn publish(
             .collect(),
         scheme: image.partitions().map(|map| map.scheme.to_string()),
         size: image.disk().info().len,
-        read_only: facts.read_only,
+        read_only: report.read_only,
         encrypted: image.encryption().is_some(),
-        places: facts
+        places: report
             .exports
             .first()
             .map(|disk| disk.uris.clone())
@@ -356,9 +356,9 @@ fn publish(
 }
 
 /// Prints the addresses once the server accepts connections.
-fn tell(facts: &ServeReport, output: &Output) -> Outcome {
-    output.done(facts, |out| {
-        for export in &facts.exports {
+fn tell(report: &ServeReport, output: &Output) -> Outcome {
+    output.done(report, |out| {
+        for export in &report.exports {
             for uri in &export.uris {
                 writeln!(out, "{uri}  {}", output.name(&export.description))?;
             }

@@ -78,11 +78,11 @@ struct All {
 #[derive(Serialize)]
 struct SnapshotsReport {
     path: String,
-    snapshots: Vec<SnapshotFacts>,
+    snapshots: Vec<SnapshotJson>,
 }
 
 #[derive(Serialize)]
-struct SnapshotFacts {
+struct SnapshotJson {
     name: String,
     created: String,
     #[serde(skip)]
@@ -126,12 +126,12 @@ impl One {
         let bar = Bar::new(output);
         work(Path::new(&image), &bar).map_err(|error| self.advise(error, &image))?;
         drop(bar);
-        let facts = SnapshotsReport::of(image, &self.network_args)?;
-        output.done(&facts, |out| {
+        let report = SnapshotsReport::of(image, &self.network_args)?;
+        output.done(&report, |out| {
             writeln!(
                 out,
                 "{} {done} {}",
-                output.name(&facts.path),
+                output.name(&report.path),
                 output.name(&self.name)
             )
         })
@@ -157,10 +157,10 @@ impl One {
 
 impl All {
     fn run(&self, output: &Output) -> Outcome {
-        let facts = SnapshotsReport::of(source::image(&self.image)?, &self.network_args)?;
-        output.facts(&facts, |out| {
+        let report = SnapshotsReport::of(source::image(&self.image)?, &self.network_args)?;
+        output.result(&report, |out| {
             let mut table = Table::new([false, false]);
-            for snapshot in &facts.snapshots {
+            for snapshot in &report.snapshots {
                 table.row([minute(snapshot.at), output.name(&snapshot.name)]);
             }
             write!(out, "{}", table.lines(""))
@@ -171,16 +171,16 @@ impl All {
 impl SnapshotsReport {
     fn of(image: ImagePath, network_args: &NetworkArgs) -> Outcome<Self> {
         let snapshots = snapshot::list(Path::new(&image), network_args.reach())?;
-        let facts = snapshots.into_iter().map(|snapshot| {
+        let report = snapshots.into_iter().map(|snapshot| {
             let at = Timestamp::from_seconds(i64::try_from(snapshot.created).unwrap_or(i64::MAX));
-            SnapshotFacts {
+            SnapshotJson {
                 name: snapshot.name,
                 created: rfc3339(at),
                 at,
             }
         });
         Ok(Self {
-            snapshots: facts.collect(),
+            snapshots: report.collect(),
             path: image.to_string(),
         })
     }

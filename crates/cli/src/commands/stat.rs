@@ -64,14 +64,14 @@ struct StatReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     volume_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<FileFacts>,
+    file: Option<FileJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    folder: Option<FolderFacts>,
+    folder: Option<FolderJson>,
 }
 
 /// Sizes are in bytes.
 #[derive(Serialize)]
-struct FileFacts {
+struct FileJson {
     compressed: bool,
     /// Number of the compression type.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ struct FileFacts {
 }
 
 #[derive(Serialize)]
-struct FolderFacts {
+struct FolderJson {
     files: u64,
     compressed_files: u64,
     folders: u64,
@@ -136,8 +136,8 @@ impl Stat {
         let address = source::address(&self.address)?;
         let file = address.image.as_path().metadata();
         let is_short = file.is_ok_and(|file| file.len() < SECTOR);
-        let facts = match self.host(&address, true)? {
-            Some(facts) => facts,
+        let report = match self.host(&address, true)? {
+            Some(report) => report,
             None => match self.inside(&address, output) {
                 // A file that is not an image, or too short for one, is one of the host.
                 Err(failure) if failure.kind() == Kind::Unsupported || is_short => {
@@ -146,7 +146,7 @@ impl Stat {
                 inside => inside?,
             },
         };
-        output.facts(&facts, |out| facts.write(output, out))
+        output.result(&report, |out| report.write(output, out))
     }
 
     fn inside(&self, address: &Address, output: &Output) -> Outcome<StatReport> {
@@ -157,13 +157,13 @@ impl Stat {
                 let id = place.attributes.id;
                 let bar = Bar::new(output);
                 let total = FolderUsage::of(&*place.fs, &place.path, id, self.top, &bar);
-                folder = Some(FolderFacts::new(total?));
+                folder = Some(FolderJson::new(total?));
             }
             FileKind::File => {
                 let usage = FileUsage::of(&*place.fs, &place.attributes)?;
                 let contents = place.fs.open(place.attributes.id, Fork::Data)?;
                 let head = contents.read_vec(0, HEAD.min(usage.size) as usize)?;
-                file = Some(FileFacts::new(&usage, content_type(place.name(), &head)));
+                file = Some(FileJson::new(&usage, content_type(place.name(), &head)));
             }
             _ => {
                 let error = Error::new(Kind::Invalid, LAYER, "is not a file or folder");
@@ -203,13 +203,13 @@ impl Stat {
         Ok(Some(StatReport {
             path: of.display().to_string(),
             volume_path: None,
-            file: Some(FileFacts::new(&usage, content_type(&name, &head))),
+            file: Some(FileJson::new(&usage, content_type(&name, &head))),
             folder: None,
         }))
     }
 }
 
-impl FileFacts {
+impl FileJson {
     fn new(usage: &FileUsage, content_type: &'static str) -> Self {
         let method = usage
             .compression
@@ -285,7 +285,7 @@ impl FileFacts {
     }
 }
 
-impl FolderFacts {
+impl FolderJson {
     fn new(usage: FolderUsage) -> Self {
         Self {
             files: usage.files,

@@ -58,11 +58,11 @@ struct TrimReport {
     reclaimed: u64,
     /// True if the host supports holes in files; otherwise only whole bands and chunks were freed.
     holes: bool,
-    volumes: Vec<VolumeFacts>,
+    volumes: Vec<VolumeJson>,
 }
 
 #[derive(Serialize)]
-struct VolumeFacts {
+struct VolumeJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
     file_system: &'static str,
@@ -90,8 +90,8 @@ impl Trim {
         let trimmed = trim::trim(&image, Some(self.opening.keys()), &bar)
             .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
-        let facts = TrimReport::new(&path, &trimmed);
-        output.done(&facts, |out| facts.write(output, out))?;
+        let report = TrimReport::new(&path, &trimmed);
+        output.done(&report, |out| report.write(output, out))?;
         refusal(
             &path,
             trimmed
@@ -131,7 +131,7 @@ pub(super) fn refusal(path: &ImagePath, refused: impl Iterator<Item = Error>) ->
 
 impl TrimReport {
     fn new(path: &ImagePath, trimmed: &Trimmed) -> Self {
-        let volumes = trimmed.volumes.iter().map(|volume| VolumeFacts {
+        let volumes = trimmed.volumes.iter().map(|volume| VolumeJson {
             partition: volume.partition,
             place: volume.place.clone(),
             file_system: volume.format.name(),

@@ -125,21 +125,21 @@ impl Verify {
                     verified: false,
                 });
         let format = image.format().code();
-        let facts = VerifyReport {
+        let report = VerifyReport {
             path: path.to_string(),
             format,
             intact: wrong == 0,
             checksums,
             signature,
         };
-        output.facts(&facts, |out| {
-            let widest = facts
+        output.result(&report, |out| {
+            let widest = report
                 .checksums
                 .iter()
                 .map(|sum| sum.name.chars().count())
                 .max()
                 .unwrap_or_default();
-            for sum in &facts.checksums {
+            for sum in &report.checksums {
                 writeln!(
                     out,
                     "{:widest$}  {}",
@@ -147,7 +147,7 @@ impl Verify {
                     sum.conclusion()
                 )?;
             }
-            if let Some(Signature { size, .. }) = facts.signature {
+            if let Some(Signature { size, .. }) = report.signature {
                 writeln!(
                     out,
                     "{:widest$}  present, {size} bytes, not verified",

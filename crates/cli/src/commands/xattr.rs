@@ -102,7 +102,7 @@ impl Xattr {
             volume_path: place.shown_path().to_owned(),
             xattrs,
         };
-        output.facts(&facts, |out| {
+        output.result(&facts, |out| {
             facts
                 .xattrs
                 .iter()

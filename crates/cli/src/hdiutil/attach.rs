@@ -10,7 +10,7 @@ use plist::Value as Plist;
 
 use super::call::{Call, usage};
 use super::entities::{Entity, entities};
-use super::facts::dictionary;
+use super::plist_values::dictionary;
 use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};

@@ -3,7 +3,7 @@
 use bandsaw::ops::checksum::{Algorithm, checksum};
 
 use super::call::{Call, usage};
-use super::facts::{dictionary, text};
+use super::plist_values::{dictionary, text};
 use super::table::Effect::Done;
 use super::table::OptionValue::Value;
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};

@@ -6,7 +6,7 @@ use bandsaw::codec::Level;
 use bandsaw::container::Format;
 
 use super::call::{Call, usage};
-use super::facts::{band_size, cipher, level, with_extension};
+use super::plist_values::{band_size, cipher, level, with_extension};
 use super::segment;
 use super::table::Effect::{Done, Ignored, Refused};
 use super::table::OptionValue::{File, Nothing, Value};

@@ -9,7 +9,7 @@ use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
 
 use super::call::{Call, usage};
-use super::facts::{band_size, cipher, level, with_extension};
+use super::plist_values::{band_size, cipher, level, with_extension};
 use super::size::{self, SECTOR};
 use super::table::Effect::{Done, Ignored, Refused};
 use super::table::OptionValue::{Nothing, Value};

@@ -8,8 +8,8 @@ use plist::Value as Plist;
 
 use super::call::Call;
 use super::entities::{APFS_VOLUME, CONTAINER, Entity, entities, kind};
-use super::facts::{dictionary, number, text, yes};
 use super::info;
+use super::plist_values::{dictionary, number, text, yes};
 use super::size::SECTOR;
 use crate::failure::Outcome;
 

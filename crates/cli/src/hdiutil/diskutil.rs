@@ -7,7 +7,7 @@ use bandsaw::ops::resize::limits;
 use bandsaw::size;
 
 use super::call::{Call, usage};
-use super::facts::{dictionary, number};
+use super::plist_values::{dictionary, number};
 use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{File, Nothing, Value};
 use super::table::{Opt, Verb, opt};

@@ -5,7 +5,7 @@ use std::path::Path;
 use bandsaw_registry::{Entry, Mount};
 use plist::Value as Plist;
 
-use super::facts::{dictionary, disk_hint, is_volume, text, volume_hint, yes};
+use super::plist_values::{dictionary, disk_hint, is_volume, text, volume_hint, yes};
 
 /// The type of an APFS container on the disk that macOS makes for it.
 pub(super) const CONTAINER: &str = "EF57347C-0000-11AA-AA11-00306543ECAC";

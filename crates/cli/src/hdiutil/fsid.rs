@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{dictionary, number, text};
+use super::plist_values::{dictionary, number, text};
 use super::table::{COMMON, OPENING, PLIST, Verb};
 use crate::failure::Outcome;
 

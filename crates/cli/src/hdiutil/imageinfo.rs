@@ -11,7 +11,7 @@ use bandsaw::open::Image;
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{description, dictionary, number, text, url, yes};
+use super::plist_values::{description, dictionary, number, text, url, yes};
 use super::pmap::partitions;
 use super::size::SECTOR;
 use super::table::Effect::Done;

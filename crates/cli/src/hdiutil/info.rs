@@ -9,7 +9,7 @@ use plist::Value as Plist;
 
 use super::call::Call;
 use super::entities::{Entity, entities};
-use super::facts::{dictionary, number, text, yes};
+use super::plist_values::{dictionary, number, text, yes};
 use super::size::SECTOR;
 use super::table::{COMMON, PLIST, Verb};
 use crate::failure::Outcome;

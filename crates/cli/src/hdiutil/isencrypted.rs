@@ -8,7 +8,7 @@ use bandsaw::open::KeyFile;
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{dictionary, number, text};
+use super::plist_values::{dictionary, number, text};
 use super::table::{COMMON, PLIST, Verb};
 use crate::commands::isencrypted::IsEncrypted;
 use crate::failure::Outcome;

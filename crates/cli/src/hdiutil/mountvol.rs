@@ -4,7 +4,7 @@ use bandsaw::Error;
 use bandsaw_registry::Registry;
 
 use super::call::Call;
-use super::facts::{dictionary, text};
+use super::plist_values::{dictionary, text};
 use super::table::{COMMON, PLIST, Verb};
 use crate::failure::Outcome;
 

@@ -7,7 +7,7 @@ use bandsaw::partition::{TypeId, areas};
 use plist::Value as Plist;
 
 use super::call::Call;
-use super::facts::{dictionary, number, scheme, text, yes};
+use super::plist_values::{dictionary, number, scheme, text, yes};
 use super::size::SECTOR;
 use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::Nothing;

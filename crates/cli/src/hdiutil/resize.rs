@@ -6,7 +6,7 @@ use bandsaw::address::{Address, VolumeSelector};
 use bandsaw::ops::resize::limits;
 
 use super::call::{Call, usage};
-use super::facts::{dictionary, number};
+use super::plist_values::{dictionary, number};
 use super::size::{self, SECTOR};
 use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{Nothing, Value};

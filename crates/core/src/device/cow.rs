@@ -167,6 +167,7 @@ struct State {
     changes: u64,
 }
 
+#[allow(clippy::len_without_is_empty, reason = "the length of a disk")]
 impl Changes {
     /// Returns no changes of a device of `len` bytes.
     pub fn new(len: u64, spill: Arc<Spill>) -> Self {

@@ -283,7 +283,7 @@ fn show(results: &Results, output: &Output) -> Outcome {
         page: results.page(),
         sections: sections.collect(),
     };
-    output.facts(&facts, |out| {
+    output.result(&facts, |out| {
         for section in &facts.sections {
             writeln!(out, "{}: {}", section.protocol, section.message)?;
             for answer in &section.answers {

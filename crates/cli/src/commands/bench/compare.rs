@@ -51,7 +51,7 @@ impl Compare {
         for doubt in &comparison.doubts {
             output.warn(&doubt.to_string());
         }
-        output.facts(&comparison, |out| {
+        output.result(&comparison, |out| {
             table::write(&[ratios(&comparison)], output, out)?;
             comparison.unmatched.iter().try_for_each(|only| {
                 let (series, direction) = (output.name(&only.series), only.direction);

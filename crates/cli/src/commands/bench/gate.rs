@@ -147,7 +147,7 @@ impl Gate {
             kept: failures.is_empty(),
             ratios,
         };
-        output.facts(&facts, |out| table::write(&[facts.table()], output, out))?;
+        output.result(&facts, |out| table::write(&[facts.table()], output, out))?;
         if failures.is_empty() {
             return Ok(());
         }

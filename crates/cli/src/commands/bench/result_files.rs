@@ -106,7 +106,7 @@ impl ResultFiles {
     /// measuring again would be expensive.
     pub(super) fn keep(&self, report: &Report, output: &Output) -> Outcome {
         let kept = self.files(report);
-        output.facts(report, |out| {
+        output.result(report, |out| {
             for (name, value) in table::facts(report) {
                 writeln!(out, "{name:10} {}", output.name(&value))?;
             }

@@ -41,7 +41,7 @@ impl List {
             path: self.from.image.to_string_lossy().into_owned(),
             resources: shown.map(ResourceInfo::new).collect(),
         };
-        output.facts(&listed, |out| write(&listed.resources, output, out))
+        output.result(&listed, |out| write(&listed.resources, output, out))
     }
 }
 

@@ -64,7 +64,7 @@ impl Commit {
         drop(bar);
         let mut files = options.shadows.iter().rev();
         let layer = files.next().cloned().unwrap_or_default();
-        let facts = CommitReport {
+        let report = CommitReport {
             layer,
             path: files
                 .next()
@@ -74,22 +74,22 @@ impl Commit {
             zeroed_size: done.zeroed,
             resumed_at: done.resumed_at,
         };
-        output.done(&facts, |out| {
+        output.done(&report, |out| {
             let name = |path: &Path| output.name(&path.to_string_lossy());
             writeln!(
                 out,
                 "the changes are now in {}, and {} is empty",
-                name(&facts.path),
-                name(&facts.layer)
+                name(&report.path),
+                name(&report.layer)
             )?;
-            if facts.resumed_at > 0 {
-                writeln!(out, "resumed at {:#}", size::display(facts.resumed_at))?;
+            if report.resumed_at > 0 {
+                writeln!(out, "resumed at {:#}", size::display(report.resumed_at))?;
             }
             writeln!(
                 out,
                 "wrote {:#}, zeroed {:#}",
-                size::display(facts.written_size),
-                size::display(facts.zeroed_size)
+                size::display(report.written_size),
+                size::display(report.zeroed_size)
             )
         })
     }

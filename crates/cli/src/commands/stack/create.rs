@@ -10,8 +10,8 @@ use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 
 use super::{advise, split};
-use crate::facts::LayerFacts;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::image_json::LayerJson;
 use crate::info_text;
 use crate::output::Output;
 use crate::source::{self, OpenArgs};
@@ -87,7 +87,7 @@ impl Create {
             Err(error) if error.kind() == Kind::Conflict => return advise(Err(error)),
             made => made.map_err(|error| source::advise(error, &base))?,
         }
-        let facts = LayerFacts::new(&open_layer(&new, Access::ReadOnly)?)?;
-        output.done(&facts, |out| info_text::layer(&facts, output, out))
+        let report = LayerJson::new(&open_layer(&new, Access::ReadOnly)?)?;
+        output.done(&report, |out| info_text::layer(&report, output, out))
     }
 }

@@ -1,4 +1,4 @@
-//! The facts about each kind of container.
+//! JSON of each kind of container.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::output::Remark;
 
 /// The state of a bundle in a bucket.
 #[derive(Debug, Serialize)]
-pub(crate) struct BucketFacts {
+pub(crate) struct BucketJson {
     /// The number of times it was opened for writing; 0 if never by bandsaw.
     pub(crate) writers: u64,
     /// The current writer, or one that was killed.
@@ -34,14 +34,14 @@ pub(crate) struct BucketFacts {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Storage {
     Raw,
-    SparseBundle(BundleFacts),
-    SparseImage(SparseImageFacts),
-    Asif(AsifFacts),
-    Udif(UdifFacts),
+    SparseBundle(BundleJson),
+    SparseImage(SparseImageJson),
+    Asif(AsifJson),
+    Udif(UdifJson),
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct BundleFacts {
+pub(crate) struct BundleJson {
     pub(crate) version: u32,
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
@@ -54,7 +54,7 @@ pub(crate) struct BundleFacts {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct UdifFacts {
+pub(crate) struct UdifJson {
     pub(crate) chunks: u64,
     pub(crate) max_chunk_size: u64,
     /// Bytes that the chunks take in the file, and bytes of the disk that they contain.
@@ -69,7 +69,7 @@ pub(crate) struct UdifFacts {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct SparseImageFacts {
+pub(crate) struct SparseImageJson {
     pub(crate) band_size: u64,
     pub(crate) bands: u64,
     pub(crate) allocated_bands: u64,
@@ -83,16 +83,16 @@ pub(crate) struct SparseImageFacts {
 
 /// A layer over an image.
 #[derive(Debug, Serialize)]
-pub(crate) struct LayerFacts {
+pub(crate) struct LayerJson {
     pub(crate) path: String,
     pub(crate) size: u64,
     pub(crate) allocated: u64,
     #[serde(flatten)]
-    pub(crate) asif: AsifFacts,
+    pub(crate) asif: AsifJson,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct AsifFacts {
+pub(crate) struct AsifJson {
     /// A UUID that changes with the contents.
     pub(crate) uuid: String,
     /// A UUID that stays for the life of the image.
@@ -121,7 +121,7 @@ pub(crate) struct AsifFacts {
     pub(crate) user_metadata: Vec<String>,
 }
 
-impl BucketFacts {
+impl BucketJson {
     pub(super) fn new(status: &Status) -> Self {
         let writer = status.holder.as_ref().map(ToString::to_string);
         Self {
@@ -133,7 +133,7 @@ impl BucketFacts {
     }
 }
 
-impl BundleFacts {
+impl BundleJson {
     pub(super) fn new(bundle: &Bundle, survey: &Survey) -> Self {
         Self {
             version: bundle.version().number(),
@@ -146,7 +146,7 @@ impl BundleFacts {
     }
 }
 
-impl SparseImageFacts {
+impl SparseImageJson {
     pub(super) fn new(image: &SparseImage) -> Self {
         let usage = image.usage();
         Self {
@@ -160,19 +160,19 @@ impl SparseImageFacts {
     }
 }
 
-impl LayerFacts {
+impl LayerJson {
     pub(crate) fn new(layer: &LayerFile) -> Result<Self> {
         let failed = |error| Error::io("image", "read metadata", error).in_file(&layer.path);
         Ok(Self {
             path: bandsaw::address::shown(&layer.path),
             size: layer.image.info().len,
             allocated: fs::metadata(&layer.path).map_err(failed)?.blocks() * 512,
-            asif: AsifFacts::new(&layer.image),
+            asif: AsifJson::new(&layer.image),
         })
     }
 }
 
-impl AsifFacts {
+impl AsifJson {
     pub(super) fn new(image: &Asif) -> Self {
         let (usage, layer, metadata) = (image.usage(), image.layer(), image.metadata());
         Self {
@@ -200,7 +200,7 @@ impl AsifFacts {
     }
 }
 
-impl UdifFacts {
+impl UdifJson {
     pub(super) fn new(udif: &Udif) -> Self {
         let usage = udif.usage();
         let beside = udif

@@ -1,4 +1,4 @@
-//! The facts about an image, for programs, in the words of `docs/json.md`.
+//! JSON of an image, for programs, in the words of `docs/json.md`.
 
 mod container;
 mod key_slots;
@@ -22,10 +22,10 @@ use bandsaw_registry::Entry;
 use serde::Serialize;
 
 pub(crate) use self::container::{
-    AsifFacts, BucketFacts, BundleFacts, LayerFacts, SparseImageFacts, Storage, UdifFacts,
+    AsifJson, BucketJson, BundleJson, LayerJson, SparseImageJson, Storage, UdifJson,
 };
 pub(crate) use self::key_slots::{KeySlotInfo, KeySlotKind};
-pub(crate) use self::volume::{ApfsFacts, ContentFacts, Details, VolumeFacts};
+pub(crate) use self::volume::{ApfsJson, ContentJson, Details, VolumeJson};
 use crate::failure::Outcome;
 use crate::in_use;
 use crate::output::{Output, messages};
@@ -44,19 +44,19 @@ pub(crate) struct ImageInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allocated: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) encryption: Option<CryptFacts>,
+    pub(crate) encryption: Option<CryptJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) bucket: Option<BucketFacts>,
+    pub(crate) bucket: Option<BucketJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) storage: Option<Storage>,
     /// Layers over the image, from the bottom.
-    pub(crate) layers: Vec<LayerFacts>,
+    pub(crate) layers: Vec<LayerJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) partition_map: Option<MapFacts>,
+    pub(crate) partition_map: Option<MapJson>,
     /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk was not opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) contents: Option<&'static str>,
-    pub(crate) volumes: Vec<VolumeFacts>,
+    pub(crate) volumes: Vec<VolumeJson>,
     #[serde(serialize_with = "messages")]
     pub(crate) warnings: Vec<String>,
     /// Those of them that contents are missing or damaged.
@@ -68,7 +68,7 @@ pub(crate) struct ImageInfo {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct CryptFacts {
+pub(crate) struct CryptJson {
     pub(crate) version: u8,
     pub(crate) key_bits: u32,
     /// The size of a cipher block, in bytes.
@@ -84,16 +84,16 @@ pub(crate) struct CryptFacts {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct MapFacts {
+pub(crate) struct MapJson {
     pub(crate) scheme: String,
     pub(crate) block_size: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uuid: Option<String>,
-    pub(crate) partitions: Vec<PartitionFacts>,
+    pub(crate) partitions: Vec<PartitionJson>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct PartitionFacts {
+pub(crate) struct PartitionJson {
     pub(crate) number: u32,
     pub(crate) partition_type: String,
     partition_type_id: String,
@@ -106,18 +106,18 @@ pub(crate) struct PartitionFacts {
 }
 
 impl ImageInfo {
-    /// Returns all facts about a new image, whose volumes open.
+    /// Returns the JSON of a new image, whose volumes open.
     pub(crate) fn of(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&redacted(&shown(image.path())));
-        facts.add_image(image, progress)?;
-        Ok(facts)
+        let mut report = Self::new(&redacted(&shown(image.path())));
+        report.add_image(image, progress)?;
+        Ok(report)
     }
 
     /// Returns all facts about a copy, with a warning if a volume does not open: the copy is
     /// complete, but the source may be damaged.
     pub(crate) fn of_copy(image: &Image, progress: &dyn Progress) -> Outcome<Self> {
-        let mut facts = Self::new(&shown(image.path()));
-        match facts.add_image(image, progress) {
+        let mut report = Self::new(&shown(image.path()));
+        match report.add_image(image, progress) {
             Err(failure)
                 if matches!(
                     failure.kind(),
@@ -128,12 +128,12 @@ impl ImageInfo {
                     "the copy is complete, but a volume in it is damaged, like the source: {}",
                     failure.message()
                 );
-                facts.losses.push(damaged.clone());
-                facts.warnings.push(damaged);
+                report.losses.push(damaged.clone());
+                report.warnings.push(damaged);
             }
             done => done?,
         }
-        Ok(facts)
+        Ok(report)
     }
 
     /// Returns an empty set of facts about the image of this name.
@@ -194,7 +194,7 @@ impl ImageInfo {
                 }
                 Layer::Remote(file) => self.allocated = Some(file.info().len),
                 Layer::Bucket(status) => self.add_bucket(status),
-                Layer::Crypt(description) => self.encryption = Some(CryptFacts::new(description)),
+                Layer::Crypt(description) => self.encryption = Some(CryptJson::new(description)),
                 Layer::Raw(raw) => {
                     self.add_disk(&**raw);
                     self.storage = Some(Storage::Raw);
@@ -202,21 +202,21 @@ impl ImageInfo {
                 Layer::Bundle(bundle) => self.add_bundle(bundle, progress)?,
                 Layer::SparseImage(image) => {
                     self.add_disk(&**image);
-                    self.storage = Some(Storage::SparseImage(SparseImageFacts::new(image)));
+                    self.storage = Some(Storage::SparseImage(SparseImageJson::new(image)));
                 }
                 Layer::Asif(image) => {
                     self.add_disk(&**image);
-                    self.storage = Some(Storage::Asif(AsifFacts::new(image)));
+                    self.storage = Some(Storage::Asif(AsifJson::new(image)));
                 }
                 Layer::Udif(udif) => {
                     self.add_disk(&**udif);
-                    self.storage = Some(Storage::Udif(UdifFacts::new(udif)));
+                    self.storage = Some(Storage::Udif(UdifJson::new(udif)));
                 }
-                Layer::Overlay(file) => self.layers.push(LayerFacts::new(file)?),
+                Layer::Overlay(file) => self.layers.push(LayerJson::new(file)?),
                 Layer::Stack(stack) => self.add_disk(&**stack),
-                Layer::Partitions(map) => self.partition_map = Some(MapFacts::new(map)),
+                Layer::Partitions(map) => self.partition_map = Some(MapJson::new(map)),
                 Layer::Volumes(volumes) => {
-                    for found in volumes.iter().map(VolumeFacts::all) {
+                    for found in volumes.iter().map(VolumeJson::all) {
                         self.volumes.extend(found.volumes);
                         self.warnings.extend(found.warnings);
                         failed = failed.or(found.failed);
@@ -259,7 +259,7 @@ impl ImageInfo {
     }
 
     fn add_bucket(&mut self, status: &Status) {
-        self.bucket = Some(BucketFacts::new(status));
+        self.bucket = Some(BucketJson::new(status));
         if status.lagging > 0 {
             self.warnings.push(format!(
                 "the plain objects are older than the commits in {}, so other programs read an \
@@ -274,7 +274,7 @@ impl ImageInfo {
         self.add_disk(bundle);
         let survey = bundle.survey(progress)?;
         self.allocated = Some(survey.allocated);
-        self.storage = Some(Storage::SparseBundle(BundleFacts::new(bundle, &survey)));
+        self.storage = Some(Storage::SparseBundle(BundleJson::new(bundle, &survey)));
         self.warnings
             .extend(survey.too_long.iter().map(ToString::to_string));
         // A bundle opens by either of its lists, so damage to the other is not a failure.
@@ -307,7 +307,7 @@ impl ImageInfo {
     }
 }
 
-impl CryptFacts {
+impl CryptJson {
     pub(crate) fn new(of: &Description) -> Self {
         Self {
             version: of.version,
@@ -322,18 +322,18 @@ impl CryptFacts {
     }
 }
 
-impl MapFacts {
+impl MapJson {
     fn new(map: &Map) -> Self {
         Self {
             scheme: map.scheme.to_string().to_lowercase(),
             block_size: map.block,
             uuid: map.disk_guid.map(|guid| guid.to_string()),
-            partitions: map.partitions.iter().map(PartitionFacts::new).collect(),
+            partitions: map.partitions.iter().map(PartitionJson::new).collect(),
         }
     }
 }
 
-impl PartitionFacts {
+impl PartitionJson {
     fn new(partition: &Partition) -> Self {
         Self {
             number: partition.number,

@@ -1,4 +1,4 @@
-//! The facts about volumes and, for APFS, their container.
+//! JSON of volumes and, for APFS, their container.
 
 use bandsaw::fs::VolumeInfo;
 use bandsaw::fs::apfs::{Container, Locking, Snapshot, Summary};
@@ -10,7 +10,7 @@ use crate::failure::Described;
 use crate::text::rfc3339;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct VolumeFacts {
+pub(crate) struct VolumeJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partition: Option<u32>,
     pub(crate) file_system: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct VolumeFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) problem: Option<Described>,
     #[serde(flatten)]
-    pub(crate) content: Option<ContentFacts>,
+    pub(crate) content: Option<ContentJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) details: Option<Details>,
 }
@@ -32,11 +32,11 @@ pub(crate) struct VolumeFacts {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Details {
     HfsPlus { journaled: bool, clean: bool },
-    Apfs(ApfsFacts),
+    Apfs(ApfsJson),
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct ContentFacts {
+pub(crate) struct ContentJson {
     pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) uuid: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct ContentFacts {
 
 /// Facts that only APFS volumes have.
 #[derive(Debug, Serialize)]
-pub(crate) struct ApfsFacts {
+pub(crate) struct ApfsJson {
     /// The position in the container, from 1.
     pub(crate) number: u32,
     /// `System`, `Data`, ...
@@ -70,13 +70,13 @@ pub(crate) struct ApfsFacts {
     pub(crate) quota: Option<u64>,
     pub(crate) reserve: u64,
     pub(crate) formatted_by: String,
-    pub(crate) snapshots: Vec<SnapshotFacts>,
-    pub(crate) container: ContainerFacts,
+    pub(crate) snapshots: Vec<SnapshotJson>,
+    pub(crate) container: ContainerJson,
 }
 
 /// The container of a volume.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct ContainerFacts {
+pub(crate) struct ContainerJson {
     pub(crate) uuid: String,
     /// Bytes used by volumes and container structures, bytes that are pending, and free bytes.
     pub(crate) used: u64,
@@ -89,7 +89,7 @@ pub(crate) struct ContainerFacts {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct SnapshotFacts {
+pub(crate) struct SnapshotJson {
     pub(crate) name: String,
     pub(crate) xid: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,14 +99,14 @@ pub(crate) struct SnapshotFacts {
 /// The facts about one volume or all volumes of a container, their problems, and the first error of
 /// a volume that should open.
 pub(super) struct FoundVolumes {
-    pub(super) volumes: Vec<VolumeFacts>,
+    pub(super) volumes: Vec<VolumeJson>,
     pub(super) warnings: Vec<String>,
     pub(super) failed: Option<Error>,
 }
 
-impl VolumeFacts {
+impl VolumeJson {
     /// Returns the facts that only APFS volumes have.
-    pub(crate) fn apfs(&self) -> Option<&ApfsFacts> {
+    pub(crate) fn apfs(&self) -> Option<&ApfsJson> {
         match &self.details {
             Some(Details::Apfs(apfs)) => Some(apfs),
             _ => None,
@@ -133,7 +133,7 @@ impl VolumeFacts {
                     clean: info.clean,
                 };
                 let facts = Self {
-                    content: Some(ContentFacts::new(info)),
+                    content: Some(ContentJson::new(info)),
                     details: Some(details),
                     ..Self::of(volume)
                 };
@@ -187,7 +187,7 @@ fn in_container(volume: &Volume, container: &Container) -> FoundVolumes {
         warnings,
         failed: None,
     };
-    let facts = ContainerFacts {
+    let facts = ContainerJson {
         uuid: container.uuid().to_string(),
         used: container
             .size()
@@ -202,17 +202,17 @@ fn in_container(volume: &Volume, container: &Container) -> FoundVolumes {
         match summary {
             Ok(summary) => {
                 let readable = summary.locking != Locking::Hardware;
-                let content = Some(ContentFacts::of_summary(&summary, container));
-                let details = Some(Details::Apfs(ApfsFacts::new(summary, facts.clone())));
-                found.volumes.push(VolumeFacts {
+                let content = Some(ContentJson::of_summary(&summary, container));
+                let details = Some(Details::Apfs(ApfsJson::new(summary, facts.clone())));
+                found.volumes.push(VolumeJson {
                     readable,
                     content,
                     details,
-                    ..VolumeFacts::of(volume)
+                    ..VolumeJson::of(volume)
                 });
             }
             Err(error) => {
-                found.volumes.push(VolumeFacts::unread(volume, &error));
+                found.volumes.push(VolumeJson::unread(volume, &error));
                 found.failed = found.failed.or(Some(error));
             }
         }
@@ -220,16 +220,16 @@ fn in_container(volume: &Volume, container: &Container) -> FoundVolumes {
     if found.volumes.is_empty() {
         let empty = Error::new(Kind::NotFound, "apfs", "a container without volumes");
         let problem = Some(Described::brief(&empty));
-        found.volumes.push(VolumeFacts {
+        found.volumes.push(VolumeJson {
             readable: false,
             problem,
-            ..VolumeFacts::of(volume)
+            ..VolumeJson::of(volume)
         });
     }
     found
 }
 
-impl ContentFacts {
+impl ContentJson {
     fn new(volume: VolumeInfo) -> Self {
         Self {
             name: volume.name,
@@ -266,9 +266,9 @@ impl ContentFacts {
     }
 }
 
-impl ApfsFacts {
-    fn new(volume: Summary, container: ContainerFacts) -> Self {
-        let snapshot = |Snapshot { name, xid, created }| SnapshotFacts {
+impl ApfsJson {
+    fn new(volume: Summary, container: ContainerJson) -> Self {
+        let snapshot = |Snapshot { name, xid, created }| SnapshotJson {
             name,
             xid,
             created: created.map(rfc3339),
