@@ -1,7 +1,7 @@
 //! System calls of macOS for which no safe binding exists: punching holes, the length of a disk,
 //! BSD flags. Empty on other systems. Compiled, never run on a Mac.
 //!
-//! The decisions about these calls are in the library (`src/platform/macos_rules.rs`), where they are
+//! The decisions about these calls are in the library (`crates/core/src/platform/macos_rules.rs`), where they are
 //! tested on every system.
 #![cfg(target_os = "macos")]
 #![allow(unsafe_code, reason = "system calls; each block says why it is sound")]

@@ -377,9 +377,9 @@ mod tests {
                 "src/partition/gpt/repair.rs:1: partition::gpt::repair must not know partition::mbr",
             ),
             (
-                "src/fs/apfs/omap.rs",
+                "crates/fs/src/apfs/omap.rs",
                 "use super::super::hfsplus::x;",
-                "src/fs/apfs/omap.rs:1: fs::apfs::omap must not know fs::hfsplus::x",
+                "crates/fs/src/apfs/omap.rs:1: fs::apfs::omap must not know fs::hfsplus::x",
             ),
             (
                 "src/helpers.rs",
