@@ -2,8 +2,8 @@
 
 use super::{Fault, Text};
 
-/// Modules that every other may use.
-const FOR_ALL: [&str; 3] = ["error", "sync", "parallel"];
+/// What every module may use: three modules, and a macro, which is at the root like all macros.
+const FOR_ALL: [&str; 4] = ["error", "sync", "parallel", "read_only"];
 
 /// Each module with those that it may use, besides itself and those [for all](FOR_ALL).
 const MAY_USE: [(&str, &[&str]); 20] = [
