@@ -1,5 +1,5 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`](bandsaw_core::device::BlockDevice).
+//! [`BlockDevice`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -63,6 +63,10 @@ pub(crate) mod boot_flags {
 
 /// The width of a table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, reason = "a part of samples for tests")
+)]
 pub enum Width {
     Fat12,
     Fat16,
