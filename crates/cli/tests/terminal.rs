@@ -150,7 +150,12 @@ fn a_server_that_is_interrupted_at_its_start_leaves_nothing() {
             ok(&scratch, &["detach", "mnt"]);
         } else {
             assert_eq!(code, Some(130), "{moment} ms");
-            assert!(!scratch.path("mnt").exists(), "{moment} ms");
+            // The server, a process of its own, may end a moment after the command.
+            let began = Instant::now();
+            while scratch.path("mnt").exists() {
+                assert!(began.elapsed() < Duration::from_secs(60), "{moment} ms");
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
         scratch.ok(&["check", "x.img"]);
         assert!(!ok(&scratch, &["list"]).contains("x.img"), "{moment} ms");
