@@ -353,8 +353,8 @@ mod tests {
             ),
             (
                 "crates/fs/src/hfsplus/mod.rs",
-                "use crate::{Entry, apfs::{self, Apfs}};",
-                "crates/fs/src/hfsplus/mod.rs:1: fs::hfsplus must not know fs::apfs",
+                "use crate::{Entry, apfs::Apfs};",
+                "crates/fs/src/hfsplus/mod.rs:1: fs::hfsplus must not know fs::apfs::Apfs",
             ),
             (
                 "src/partition/mbr.rs",
