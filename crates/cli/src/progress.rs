@@ -26,8 +26,9 @@ pub(crate) fn signal_seen() -> Option<u8> {
         .filter(|&signal| signal > 0)
 }
 
-/// A progress bar that interrupts work after SIGINT, SIGTERM or SIGHUP. A second signal ends the
-/// process at once.
+/// A progress bar that interrupts work after SIGINT, SIGTERM or SIGHUP. The same signal once more
+/// ends the process at once; another one does not, as a process that Ctrl-C interrupts may also be
+/// asked to end by the end of the one that started it.
 #[derive(Debug)]
 pub(crate) struct Bar {
     /// Created when first drawn, as most work ends before that.
@@ -80,8 +81,8 @@ impl Bar {
     /// Creates a bar. From then on the signals no longer kill the process: they set the flag that
     /// [`Progress::cancelled`] reads.
     pub(crate) fn new(output: &Output) -> Self {
-        let stopping = Arc::new(AtomicBool::new(false));
         for signal in signals::ending() {
+            let stopping = Arc::new(AtomicBool::new(false));
             // Order matters: the shutdown acts on a flag that only an earlier signal can have set.
             // If registering fails (no memory), signals still kill.
             let _ =
