@@ -100,7 +100,7 @@ impl Machine {
     }
 }
 
-/// What of a Mac is asked of `sysctl`.
+/// Names of the values that `sysctl` of a Mac is asked for.
 const SYSCTLS: [&str; 3] = [
     "kern.osproductversion",
     "machdep.cpu.brand_string",

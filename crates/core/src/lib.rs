@@ -1,5 +1,5 @@
-//! What every layer of [Bandsaw](https://docs.rs/bandsaw) stands on, and no format: devices of bytes and
-//! folders of them, errors, progress, codecs, encryption, and contents that macOS stores compressed.
+//! The parts that every layer of [Bandsaw](https://docs.rs/bandsaw) needs: devices of bytes and folders of them,
+//! errors, progress, codecs, encrypted images, and contents that macOS stores compressed.
 //!
 //! Programs use it through `bandsaw` or `bandsaw-fs`, which export what they need of it.
 #![forbid(unsafe_code)]

@@ -23,7 +23,7 @@ use bandsaw::{Error, Kind, Result};
 use crate::report::{brief, described};
 use crate::value::{Value, map};
 
-/// What is collected layer by layer.
+/// Information that is collected layer by layer.
 #[derive(Default)]
 struct ImageFacts {
     size: Option<u64>,

@@ -60,7 +60,7 @@ struct SourceDevice {
     len: u64,
 }
 
-/// Where the bytes come from.
+/// The origin of the bytes.
 #[derive(Debug)]
 enum Source {
     /// An open file of the host, read without the interpreter.

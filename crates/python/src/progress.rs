@@ -16,7 +16,7 @@ use crate::failure::Outcome;
 /// Time between two reports to Python.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What an operation has reported.
+/// The reports of an operation.
 #[derive(Default)]
 struct Reports {
     stage: Mutex<Stage>,

@@ -24,7 +24,7 @@ const CODE_DIRECTORY: u32 = 0xfade_0c02;
 const AD_HOC: u32 = 2;
 const HASH_SHA256: u8 = 2;
 
-/// What parts of a universal file are aligned to, as a power of two: a page of ARM64.
+/// Alignment of the parts of a universal file, as a power of two: a page of ARM64.
 const ALIGNMENT: u32 = 14;
 
 /// A command that was checked.

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::root;
 
-/// What a release is made for.
+/// A system and processor that a release is made for.
 #[derive(Debug)]
 struct Target {
     /// Rust's name.
@@ -383,7 +383,7 @@ impl Release {
             &root().join(format!("packaging/systemd/{SERVICE}")),
             &tree.join(format!("usr/lib/systemd/system/{SERVICE}")),
         )?;
-        // What mount(8), /etc/fstab and systemd call for volumes of the type `bandsaw`.
+        // mount(8), /etc/fstab and systemd call it for volumes of the type `bandsaw`.
         fs::create_dir_all(tree.join("usr/sbin"))?;
         std::os::unix::fs::symlink("../bin/bandsaw", tree.join("usr/sbin/mount.bandsaw"))?;
         let helper = share.join("man/man8/mount.bandsaw.8");

@@ -2,7 +2,7 @@
 
 use super::{Fault, Text};
 
-/// What every module may use: three modules, and a macro, which is at the root like all macros.
+/// Names that every module may use: three modules, and a macro, which is at the root like all macros.
 const FOR_ALL: [&str; 4] = ["error", "sync", "parallel", "read_only"];
 
 /// Each module with those that it may use, besides itself and those [for all](FOR_ALL).

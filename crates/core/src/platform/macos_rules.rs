@@ -176,7 +176,7 @@ mod tests {
                 })
             });
             begun.recv().unwrap();
-            // What reaches the drive now is not covered by the first request.
+            // Data that reaches the drive from now on is not covered by the first request.
             let further: Vec<_> = (0..8)
                 .map(|_| {
                     scope.spawn(move || {

@@ -69,7 +69,7 @@ fn copy_by_buffer(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<(
     while at < end {
         let piece = buf.len().min((end - at) as usize);
         from.read_exact_at(&mut buf[..piece], at)?;
-        // Where the host does not report holes, they are found here.
+        // Holes that the host does not report are kept as well.
         if !is_zero(&buf[..piece]) {
             to.write_all_at(&buf[..piece], at)?;
         }
