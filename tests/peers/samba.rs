@@ -229,7 +229,7 @@ fn file_on_a_share() {
     on_a_share("x.asif", "", false);
 }
 
-fn on_a_share(image: &str, options: &str, goes_on: bool) {
+fn on_a_share(image: &str, options: &str, is_bundle: bool) {
     let mut samba = Samba::new();
     let mounts = samba.options();
     let mount = |folder: &str, more: &str| {
@@ -254,7 +254,10 @@ fn on_a_share(image: &str, options: &str, goes_on: bool) {
     let locks = report.section("locks").join("\n");
     assert_eq!(locks.matches("in use").count(), 2, "{locks}");
     let restart = report.section("restart").join("\n");
-    assert!(restart.contains("in use") || !goes_on, "{restart}");
+    // Whether the client resumes its handles in time is up to the client; a volume that lost one says so.
+    let resumed = restart.contains("in use");
+    let refused = restart.contains("an earlier change of the tables failed");
+    assert!(resumed || refused || !is_bundle, "{restart}");
     let left = stored(&samba.path("share").join(image));
     assert!(
         left < 6 << 20,
