@@ -438,6 +438,29 @@ fn a_band_without_a_label_stays() {
 }
 
 #[test]
+fn a_first_band_with_another_number_is_not_written_anew() {
+    let sample = Sample::new(Format::Udsp, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let bytes = sample.bytes();
+    let labels: Vec<_> = (0..1008)
+        .map(|slot| be(&bytes, 0x40 + 4 * slot, 4))
+        .collect();
+    let first = labels.iter().position(|label| *label == 1).unwrap();
+    let unused = (1..=12).find(|number| !labels.contains(number)).unwrap();
+    let at = 0x40 + 4 * first;
+    let label = |number: u32| {
+        move |bytes: &mut Vec<u8>| bytes[at..at + 4].copy_from_slice(&number.to_be_bytes())
+    };
+    let damaged = sample.edit(label(unused as u32));
+    let done = sample.repair(&[]);
+    assert_eq!(done.outcome, Outcome::Undecided, "{done:?}");
+    assert_eq!(alternatives(&done), ["map=alternate"]);
+    assert!(sample.bytes() == damaged);
+    sample.edit(label(1));
+    assert_eq!(sample.contents(), expected);
+}
+
+#[test]
 fn a_chunk_without_an_entry_stays() {
     for volume in [NewFormat::HfsPlus, NewFormat::Apfs] {
         let sample = Sample::new(Format::Asif, volume);

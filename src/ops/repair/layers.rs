@@ -9,8 +9,8 @@ use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{ContainerKind, Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::crypt;
-use crate::decision::{Alternative, Undecided};
-use crate::device::{AfterDiscard, BlockDevice};
+use crate::decision::{Alternative, CopyChoice, Undecided};
+use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 use crate::fs::apfs::{Container, OlderCheckpoint};
 use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::compare_lists::{ListDecision, ListEvidence};
@@ -24,6 +24,8 @@ use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
 
 const MIB: u64 = 1 << 20;
+/// Layer name for steps of the partition map.
+const GPT: &str = "GPT";
 /// Least number of bytes by which a disk grows for a full volume.
 const MIN_ROOM: u64 = 16 * MIB;
 /// Type of free space in an Apple partition map.
@@ -186,7 +188,40 @@ impl<'a> LayerRepair<'a> {
                 return Ok(());
             }
         };
-        self.map(&disk)
+        let lacks_start = format.has_bands() && starts_with_hole(&*disk)?;
+        self.map(&disk)?;
+        if lacks_start && !starts_with_hole(&*disk)? {
+            self.check_start()?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to write a new band 0 of a sparse image that stores other bands, unless the user
+    /// assumes a copy: one of them is band 0 if the table of bands is wrong.
+    fn check_start(&self) -> Result<()> {
+        let assume = &self.chosen.assume;
+        let is_map = self.done.steps.iter().any(|(layer, _)| *layer == GPT);
+        let (key, chosen, copy) = if is_map {
+            (
+                "map",
+                assume.map,
+                "the partition map at the end of the disk",
+            )
+        } else {
+            ("header", assume.header, "the alternate volume header")
+        };
+        if chosen.is_some() {
+            return Ok(());
+        }
+        let evidence = format!("{copy} is restored; the other contents of the band stay lost");
+        let alternatives = vec![Alternative {
+            assume: format!("{key}={}", CopyChoice::Alternate.name()),
+            evidence,
+        }];
+        let what = "band 0, the start of the disk, is not stored, and the table may record \
+                    another number for it"
+            .into();
+        Err(Undecided { what, alternatives }.into_error("sparse image"))
     }
 
     /// Corrects the length in the header of an encrypted raw image whose file stores more, if the contents
@@ -320,7 +355,7 @@ impl<'a> LayerRepair<'a> {
             Err(error) => {
                 return self
                     .done
-                    .take("GPT", Err::<Vec<RepairStep>, _>(error))
+                    .take(GPT, Err::<Vec<RepairStep>, _>(error))
                     .map(drop);
             }
         };
@@ -330,7 +365,7 @@ impl<'a> LayerRepair<'a> {
             (parts.backup, "copy at the end"),
         ];
         self.outside(
-            "GPT",
+            GPT,
             parts
                 .into_iter()
                 .filter(|(written, _)| *written)
@@ -599,6 +634,12 @@ impl<'a> LayerRepair<'a> {
         }
         Ok(None)
     }
+}
+
+/// Returns true if nothing is stored of the first byte of a disk.
+fn starts_with_hole(disk: &dyn BlockDevice) -> Result<bool> {
+    let first = 0..disk.info().len.min(1);
+    Ok(!first.is_empty() && disk.extent_at(first)?.kind == ExtentKind::Hole)
 }
 
 /// Extends a raw image that lacks its last sectors, those of the backup GPT, to the length in the
