@@ -456,32 +456,42 @@ fn transpose(x: &mut [__m512i; 4]) {
     ];
 }
 
-/// Decrypts one chain, eight AES blocks in parallel.
+/// Decrypts one chain, eight AES blocks in parallel, whose states leave no register for the cipher
+/// text: it is loaded again before it is overwritten, from the last block to the first.
 #[target_feature(enable = "aes")]
 fn decrypt_single(schedule: &Schedule, iv: &[u8; CELL], data: &mut [u8]) {
+    const LANES: usize = 8;
     let key = keys(&schedule.decrypt);
     let mut previous = from_bytes(iv);
-    for part in data.chunks_mut(8 * CELL) {
-        let mut cipher = [_mm_setzero_si128(); 8];
-        for (x, bytes) in cipher.iter_mut().zip(part.chunks_exact(CELL)) {
-            // SAFETY: `chunks_exact` gives 16 bytes.
-            *x = unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) };
-        }
-        let mut plain: [__m128i; 8] = array::from_fn(|n| _mm_xor_si128(cipher[n], key[0]));
+    let (parts, rest) = data.as_chunks_mut::<{ LANES * CELL }>();
+    for part in parts {
+        let base: *mut u8 = part.as_mut_ptr();
+        // SAFETY: n < 8, and eight times 16 bytes are the 128 of `part`.
+        let load = |n: usize| unsafe { _mm_loadu_si128(base.add(CELL * n).cast()) };
+        let mut plain: [__m128i; LANES] = array::from_fn(|n| _mm_xor_si128(load(n), key[0]));
         for round in key.iter().take(schedule.rounds).skip(1) {
             for x in &mut plain {
                 *x = _mm_aesdec_si128(*x, *round);
             }
         }
-        for (n, bytes) in part.chunks_exact_mut(CELL).enumerate() {
-            let x = _mm_xor_si128(
-                _mm_aesdeclast_si128(plain[n], key[schedule.rounds]),
-                previous,
-            );
-            previous = cipher[n];
-            // SAFETY: `chunks_exact_mut` gives 16 bytes.
-            unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), x) };
+        let last = load(LANES - 1);
+        for n in (0..LANES).rev() {
+            let chained = if n == 0 { previous } else { load(n - 1) };
+            let x = _mm_aesdeclast_si128(plain[n], key[schedule.rounds]);
+            // SAFETY: as for the loads.
+            unsafe { _mm_storeu_si128(base.add(CELL * n).cast(), _mm_xor_si128(x, chained)) };
         }
+        previous = last;
+    }
+    for block in rest.as_chunks_mut::<CELL>().0 {
+        let cipher = from_bytes(block);
+        let mut x = _mm_xor_si128(cipher, key[0]);
+        for round in key.iter().take(schedule.rounds).skip(1) {
+            x = _mm_aesdec_si128(x, *round);
+        }
+        x = _mm_xor_si128(_mm_aesdeclast_si128(x, key[schedule.rounds]), previous);
+        *block = to_bytes(x);
+        previous = cipher;
     }
 }
 

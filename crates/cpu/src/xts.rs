@@ -1,4 +1,4 @@
-//! AES-128-XTS with VAES on 512-bit registers: a unit of 512 bytes is eight of them.
+//! AES-128-XTS: eight blocks in parallel with AES-NI, thirty-two with VAES on 512-bit registers.
 
 use std::arch::x86_64::*;
 use std::array;
@@ -14,11 +14,16 @@ const REGISTERS: usize = UNIT / 64;
 /// Number of units whose first tweaks are encrypted at a time, four to a register.
 const BATCH: usize = 16;
 
-/// AES-128-XTS, for processors with VAES and AVX-512F.
+/// Number of blocks that AES-NI processes in parallel.
+const LANES: usize = 8;
+
+/// AES-128-XTS, for processors with AES-NI, or with VAES and AVX-512F.
 #[derive(Clone)]
 pub struct NativeXts {
     data: Schedule,
     tweak: Schedule,
+    /// True if the processor has VAES and AVX-512F.
+    is_wide: bool,
 }
 
 /// Shows no key.
@@ -29,15 +34,16 @@ impl fmt::Debug for NativeXts {
 }
 
 impl NativeXts {
-    /// Expands the key for the data and the one for the numbers. Returns `None` if this processor
-    /// lacks the instructions.
-    pub fn new(data: &[u8; CELL], tweak: &[u8; CELL]) -> Option<Self> {
-        Width::detect(Width::Quadruple).filter(|width| *width == Width::Quadruple)?;
-        // SAFETY: the processor has AES-NI, as that width needs.
+    /// Expands the key for the data and the one for the numbers, for registers no wider than `most`.
+    /// Returns `None` if this processor lacks the instructions.
+    pub fn new(data: &[u8; CELL], tweak: &[u8; CELL], most: Width) -> Option<Self> {
+        let width = Width::detect(most)?;
+        // SAFETY: the processor has AES-NI, as every width needs.
         unsafe {
             Some(Self {
                 data: expand(data),
                 tweak: expand(tweak),
+                is_wide: width == Width::Quadruple,
             })
         }
     }
@@ -45,15 +51,69 @@ impl NativeXts {
     /// Encrypts units in place; `first` is the number of the first. A partial unit at the end is
     /// left unchanged.
     pub fn encrypt(&self, first: u64, data: &mut [u8]) {
-        // SAFETY: `new` detected VAES and AVX-512F.
-        unsafe { self.each_unit::<true>(first, data) };
+        // SAFETY: `new` detected AES-NI, and VAES and AVX-512F if `is_wide`.
+        unsafe {
+            match self.is_wide {
+                true => self.each_unit::<true>(first, data),
+                false => self.each_unit_single::<true>(first, data),
+            }
+        }
     }
 
     /// Decrypts units in place; `first` is the number of the first. A partial unit at the end is
     /// left unchanged.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) {
         // SAFETY: as for `encrypt`.
-        unsafe { self.each_unit::<false>(first, data) };
+        unsafe {
+            match self.is_wide {
+                true => self.each_unit::<false>(first, data),
+                false => self.each_unit_single::<false>(first, data),
+            }
+        }
+    }
+
+    #[target_feature(enable = "aes")]
+    fn each_unit_single<const ENCRYPT: bool>(&self, first: u64, data: &mut [u8]) {
+        let single = |keys: &[[u8; CELL]; 15]| keys.map(|key| from_bytes(&key));
+        let of_numbers = single(&self.tweak.encrypt);
+        let of_data = single(if ENCRYPT {
+            &self.data.encrypt
+        } else {
+            &self.data.decrypt
+        });
+        let mut number = first;
+        for batch in data.as_chunks_mut::<UNIT>().0.chunks_mut(LANES) {
+            // The last batch may be shorter; its surplus numbers are ignored.
+            let mut starts: [__m128i; LANES] =
+                array::from_fn(|n| _mm_set_epi64x(0, number.wrapping_add(n as u64) as i64));
+            rounds_single::<true>(&of_numbers, self.tweak.rounds, &mut starts);
+            for (unit, start) in batch.iter_mut().zip(starts) {
+                let mut tweak = start;
+                for part in unit.as_chunks_mut::<{ LANES * CELL }>().0 {
+                    let base: *mut u8 = part.as_mut_ptr();
+                    let tweaks: [__m128i; LANES] = array::from_fn(|_| {
+                        let this = tweak;
+                        tweak = double(tweak);
+                        this
+                    });
+                    // SAFETY: eight times 16 bytes are the 128 of `part`.
+                    let mut cells: [__m128i; LANES] = array::from_fn(|n| unsafe {
+                        _mm_xor_si128(_mm_loadu_si128(base.add(CELL * n).cast()), tweaks[n])
+                    });
+                    rounds_single::<ENCRYPT>(&of_data, self.data.rounds, &mut cells);
+                    for n in 0..LANES {
+                        // SAFETY: as for the loads.
+                        unsafe {
+                            _mm_storeu_si128(
+                                base.add(CELL * n).cast(),
+                                _mm_xor_si128(cells[n], tweaks[n]),
+                            )
+                        };
+                    }
+                }
+            }
+            number = number.wrapping_add(LANES as u64);
+        }
     }
 
     #[target_feature(enable = "aes,vaes,avx512f")]
@@ -79,6 +139,43 @@ impl NativeXts {
             number = number.wrapping_add(BATCH as u64);
         }
     }
+}
+
+/// Applies all rounds of AES to each block.
+#[inline]
+#[target_feature(enable = "aes")]
+fn rounds_single<const ENCRYPT: bool>(
+    key: &[__m128i; 15],
+    rounds: usize,
+    cells: &mut [__m128i; LANES],
+) {
+    for x in cells.iter_mut() {
+        *x = _mm_xor_si128(*x, key[0]);
+    }
+    for round in key.iter().take(rounds).skip(1) {
+        for x in cells.iter_mut() {
+            *x = match ENCRYPT {
+                true => _mm_aesenc_si128(*x, *round),
+                false => _mm_aesdec_si128(*x, *round),
+            };
+        }
+    }
+    for x in cells.iter_mut() {
+        *x = match ENCRYPT {
+            true => _mm_aesenclast_si128(*x, key[rounds]),
+            false => _mm_aesdeclast_si128(*x, key[rounds]),
+        };
+    }
+}
+
+/// Returns `x` times x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1.
+#[inline]
+#[target_feature(enable = "sse2")]
+fn double(x: __m128i) -> __m128i {
+    // The top bits of both halves, as masks in the low words of the other half.
+    let out = _mm_srai_epi32::<31>(_mm_shuffle_epi32::<0x13>(x));
+    let carry = _mm_and_si128(out, _mm_set_epi32(0, 1, 0, 0x87));
+    _mm_xor_si128(_mm_add_epi64(x, x), carry)
 }
 
 /// Loads the round keys, each into all four lanes.

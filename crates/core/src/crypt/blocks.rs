@@ -180,7 +180,7 @@ impl CipherBlocks {
     /// Writes whole blocks from plain offset `offset` on.
     fn write_whole(&self, window: CipherTextWindow<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let cipher = scratch.bytes(buf.len());
+            let cipher = scratch.bytes_for(buf);
             self.sectors
                 .encrypt(window.number(offset, self.block()), buf, cipher)?;
             window.file.write_at(window.place(offset), cipher)
@@ -229,18 +229,24 @@ impl fmt::Debug for CipherBlocks {
     }
 }
 
-/// A page-aligned buffer: with sixteen chains stored in parallel, unaligned stores that cross cache
-/// lines would cost 20 %.
+/// A buffer for the cipher text of another.
+///
+/// Chains of 4096-byte blocks use the same sets of the first-level cache, in which eight chains of
+/// plain text and eight of cipher text have no room: half a page apart they use different sets,
+/// which gives 1.4 times the speed. Aligned stores do not cross cache lines.
 struct Scratch(Vec<u8>);
 
 impl Scratch {
-    fn bytes(&mut self, len: usize) -> &mut [u8] {
+    /// Returns as many bytes as `plain` has, half a page from it in terms of cache sets.
+    fn bytes_for(&mut self, plain: &[u8]) -> &mut [u8] {
         const PAGE: usize = 4096;
-        if self.0.len() < len + PAGE {
-            self.0.resize(len + PAGE, 0);
+        const LINE: usize = 64;
+        if self.0.len() < plain.len() + 2 * PAGE {
+            self.0.resize(plain.len() + 2 * PAGE, 0);
         }
-        let skipped = self.0.as_ptr().align_offset(PAGE).min(PAGE);
-        &mut self.0[skipped..skipped + len]
+        let start = self.0.as_ptr().align_offset(PAGE).min(PAGE);
+        let apart = (plain.as_ptr().addr() + PAGE / 2) % PAGE / LINE * LINE;
+        &mut self.0[start + apart..][..plain.len()]
     }
 }
 
