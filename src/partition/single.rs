@@ -41,8 +41,13 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
         .max(1)
         .checked_next_multiple_of(ALIGN)
         .and_then(|len| len.checked_add(head + tail));
-    let len =
-        len.ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume exceeds the largest disk"))?;
+    let len = len.ok_or_else(|| {
+        Error::new(
+            Kind::Limit,
+            LAYER,
+            "the volume and its partition map exceed 16 EiB",
+        )
+    })?;
     blocks(len, block).map(|_| len)
 }
 

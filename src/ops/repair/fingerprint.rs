@@ -117,7 +117,9 @@ impl Fingerprint {
             match files.get(name) {
                 None => return Ok(Some(format!("{name} is missing"))),
                 Some((now, _)) if now != len => {
-                    let what = format!("{name} has {now} bytes, {len} after the repair");
+                    let what = format!(
+                        "the length of {name} is {now} bytes; after the repair it was {len}"
+                    );
                     return Ok(Some(what));
                 }
                 Some(_) => {}

@@ -63,8 +63,13 @@ impl MapGeometry {
             .max(1)
             .checked_next_multiple_of(ALIGN)
             .filter(|&len| len < 1 << 63);
-        let volume_len = volume_len
-            .ok_or_else(|| Error::new(Kind::Limit, LAYER, "the volume exceeds the largest disk"))?;
+        let volume_len = volume_len.ok_or_else(|| {
+            Error::new(
+                Kind::Limit,
+                LAYER,
+                "the volume is too large: the limit is 8 EiB",
+            )
+        })?;
         Self::of(Self::around(volume_len, block).disk_len(), block)
     }
 

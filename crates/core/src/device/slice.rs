@@ -77,7 +77,7 @@ impl BlockDevice for Slice {
         Err(Error::new(
             Kind::Unsupported,
             LAYER,
-            "a slice of a device has a fixed length",
+            "cannot change the length of a part of a device",
         ))
     }
 

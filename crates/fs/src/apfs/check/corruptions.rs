@@ -551,7 +551,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.inode("symlink", |raw| raw.mode = 0o100_777.into()),
         Severity::Damage,
-        "a symbolic link, and only that",
+        "contradicts its attribute for the target",
     ),
     (
         |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
@@ -585,7 +585,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "has a resource fork: no, by its inode: yes",
+        "has a resource fork: no, but its inode says yes",
     ),
     (
         |p| {
@@ -594,7 +594,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "has access rights: yes, by its inode: no",
+        "has access rights: yes, but its inode says no",
     ),
     (
         |p| {

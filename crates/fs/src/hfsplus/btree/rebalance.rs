@@ -106,7 +106,7 @@ impl Tree {
             return Ok(());
         }
         let message = format!(
-            "node {} is not the next one; the tree needs repair",
+            "does not link to node {}, which follows it in the index; repair the volume first",
             right.number
         );
         Err(self.corrupt(left.number, message))

@@ -466,19 +466,19 @@ impl<'h> Catalog<'h> {
             );
             if wanted.0 != flagged.0 {
                 let message = format!(
-                    "object {} has attributes: {}, by its flags: {}",
+                    "object {}: attributes: {}, but its flags say {}",
                     object.id,
-                    yes(wanted.0),
-                    yes(flagged.0)
+                    presence(wanted.0),
+                    presence(flagged.0)
                 );
                 report.warning(wrong(layer, message));
             }
             if wanted.1 != flagged.1 {
                 let message = format!(
-                    "object {} has access rights: {}, by its flags: {}",
+                    "object {}: access rights: {}, but its flags say {}",
                     object.id,
-                    yes(wanted.1),
-                    yes(flagged.1)
+                    presence(wanted.1),
+                    presence(flagged.1)
                 );
                 report.warning(wrong(layer, message));
             }
@@ -532,6 +532,6 @@ impl<'h> Catalog<'h> {
     }
 }
 
-fn yes(fact: bool) -> &'static str {
-    if fact { "yes" } else { "no" }
+fn presence(fact: bool) -> &'static str {
+    if fact { "present" } else { "absent" }
 }

@@ -341,7 +341,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
                 0x80 >> (last % 8);
         },
         Severity::Warning,
-        "used in the map but not in the tree",
+        "marked as used in the map of nodes, but",
     ),
     (
         |v| {
@@ -562,12 +562,12 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("with attributes", |raw| raw.flags = 2.into()),
         Severity::Warning,
-        "has attributes: yes, by its flags: no",
+        "attributes: present, but its flags say absent",
     ),
     (
         |v| v.file("with attributes", |raw| raw.flags = 6.into()),
         Severity::Warning,
-        "has access rights: yes",
+        ": access rights: present",
     ),
     (
         |v| {
@@ -582,7 +582,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.flags = 6.into()),
         Severity::Warning,
-        "has attributes: no, by its flags: yes",
+        "attributes: absent, but its flags say present",
     ),
 ];
 

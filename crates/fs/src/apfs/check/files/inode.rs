@@ -184,7 +184,7 @@ impl Files {
             if found != recorded {
                 let yes = |yes: bool| if yes { "yes" } else { "no" };
                 let message = format!(
-                    "object {id:#x} {what}: {}, by its inode: {}",
+                    "object {id:#x} {what}: {}, but its inode says {}",
                     yes(found),
                     yes(recorded)
                 );
@@ -213,7 +213,7 @@ impl Files {
         let is_link = fields.kind == mode_type::SYMLINK;
         if has(attribute::SYMLINK) != is_link {
             let message = format!(
-                "object {id:#x} has mode {:#o}: a symbolic link, and only that, has a target",
+                "object {id:#x} has mode {:#o}, which contradicts its attribute for the target of a symbolic link",
                 fields.kind
             );
             report.damage(wrong(LAYER, message));

@@ -44,7 +44,7 @@ impl TreeWalk<'_> {
             report.warning(self.wrong(
                 first_leaked,
                 format!(
-                    "is used in the map but not in the tree, as are {} more",
+                    "is marked as used in the map of nodes, but the tree does not contain it (and {} more nodes)",
                     leaked - 1
                 ),
             ));
