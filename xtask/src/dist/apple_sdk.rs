@@ -16,6 +16,9 @@ const FRAMEWORKS: [(&str, &str); 2] = [
     ("Security", "security-framework-sys"),
 ];
 
+/// Functions of libiconv. The crate `libc` asks for the library, and nothing calls it: the linker drops it.
+const ICONV: [&str; 3] = ["iconv", "iconv_close", "iconv_open"];
+
 /// Makes the SDK in `folder`. `zig` is the folder of Python's module `ziglang`, and `sources` returns
 /// the folder of a crate.
 pub(super) fn make(
@@ -31,6 +34,11 @@ pub(super) fn make(
     for name in ["libSystem", "libc", "libm"] {
         fs::write(libraries.join(format!("{name}.tbd")), &names)?;
     }
+    let iconv = ICONV.map(str::to_owned).into();
+    fs::write(
+        libraries.join("libiconv.tbd"),
+        stub("/usr/lib/libiconv.2.dylib", &iconv),
+    )?;
     for (framework, krate) in FRAMEWORKS {
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(sources(krate)?.join("src"))? {
@@ -40,7 +48,7 @@ pub(super) fn make(
         fs::create_dir_all(&place)?;
         fs::write(
             place.join(format!("{framework}.tbd")),
-            stub(framework, &names),
+            stub(&install_name(framework), &names),
         )?;
     }
     Ok(())
@@ -81,10 +89,14 @@ fn with_known_targets(stub: &str) -> String {
     known
 }
 
-/// Returns the names of the public functions and variables in a Rust source.
+/// Returns the names of the public functions and variables in a Rust source, and those that the linker
+/// knows them by.
 fn declared(source: &str) -> BTreeSet<String> {
     let names = source.lines().filter_map(|line| {
         let line = line.trim_start();
+        if let Some((_, rest)) = line.split_once("link_name = \"") {
+            return rest.split_once('"').map(|(name, _)| name.to_owned());
+        }
         let rest = line
             .strip_prefix("pub fn ")
             .or_else(|| line.strip_prefix("pub static "))?;
@@ -95,13 +107,12 @@ fn declared(source: &str) -> BTreeSet<String> {
 }
 
 /// Returns a text-based stub library, as linkers read it.
-fn stub(framework: &str, names: &BTreeSet<String>) -> String {
-    let names: Vec<_> = names.iter().map(|name| format!("_{name}")).collect();
+fn stub(install_name: &str, names: &BTreeSet<String>) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("'_{name}'")).collect();
     format!(
         "--- !tapi-tbd\ntbd-version: 4\ntargets: [ x86_64-macos, arm64-macos ]\n\
-         install-name: '{}'\ncurrent-version: 1\ncompatibility-version: 1\nexports:\n\
+         install-name: '{install_name}'\ncurrent-version: 1\ncompatibility-version: 1\nexports:\n\
          \x20 - targets: [ x86_64-macos, arm64-macos ]\n    symbols: [ {} ]\n...\n",
-        install_name(framework),
         names.join(", "),
     )
 }
@@ -123,12 +134,16 @@ mod tests {
     #[test]
     fn a_stub_has_the_names_that_a_crate_declares() {
         let source = "extern \"C\" {\n    pub fn SecCopy(a: u32) -> u32;\n    \
+                      #[cfg_attr(x, link_name = \"SecCopy$OLD\")]\n    \
                       pub static kSecClass: CFStringRef;\n    fn hidden();\n}\n";
         let names = declared(source);
-        assert_eq!(Vec::from_iter(&names), ["SecCopy", "kSecClass"]);
-        let stub = stub("Security", &names);
+        assert_eq!(
+            Vec::from_iter(&names),
+            ["SecCopy", "SecCopy$OLD", "kSecClass"]
+        );
+        let stub = stub(&install_name("Security"), &names);
         assert!(
-            stub.contains("symbols: [ _SecCopy, _kSecClass ]\n"),
+            stub.contains("symbols: [ '_SecCopy', '_SecCopy$OLD', '_kSecClass' ]\n"),
             "{stub}"
         );
         assert!(stub.contains("Frameworks/Security.framework/Versions/A/Security'\n"));

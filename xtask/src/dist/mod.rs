@@ -91,9 +91,15 @@ pub(crate) struct DistArgs {
     /// Only check that everything, tests included, compiles without a warning.
     #[arg(long)]
     check: bool,
+    /// Only make this folder, which stands for Apple's SDK where programs are linked for macOS.
+    #[arg(long)]
+    sdk: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &DistArgs) -> Result<()> {
+    if let Some(sdk) = &args.sdk {
+        return make_apple_sdk(sdk);
+    }
     let known: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
     let is_unknown = |name: &&String| !known.contains(&name.as_str());
     if let Some(unknown) = args.targets.iter().find(is_unknown) {
@@ -201,13 +207,23 @@ impl Release {
         Ok(kept)
     }
 
-    /// Returns a command that runs here: the one that was built, or else a new one.
-    fn printer(&self, native: &str) -> Result<PathBuf> {
+    /// Returns a command that runs here: the one of the release that was built, or else one that is compiled
+    /// as soon as possible.
+    fn printer(&self) -> Result<PathBuf> {
+        let native = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
         let kept = self.out.join(format!("tools/bandsaw-{native}"));
-        match kept.exists() {
-            true => Ok(kept),
-            false => self.build(native, &[]),
+        if kept.exists() {
+            return Ok(kept);
         }
+        let target_dir = root().join("target/dist-build");
+        done(
+            Command::new("cargo")
+                .args(["build", "--locked", "--quiet", "--profile", "demo"])
+                .args(["--package", "bandsaw-cli"])
+                .current_dir(root())
+                .env("CARGO_TARGET_DIR", &target_dir),
+        )?;
+        Ok(target_dir.join("demo/bandsaw"))
     }
 
     /// Checks that every crate with its tests compiles for a target without a warning.
@@ -238,9 +254,11 @@ impl Release {
         let upper = underscored.to_uppercase();
         let mut cargo = Command::new("cargo");
         if target.contains("apple") {
-            let sdk = self.apple_sdk()?;
+            let sdk = self.out.join("tools/MacOSX.sdk");
+            make_apple_sdk(&sdk)?;
             flags.push("-Clinker-flavor=ld64.lld".to_owned());
             flags.push("-Clink-arg=-adhoc_codesign".to_owned());
+            flags.push("-Clink-arg=-dead_strip_dylibs".to_owned());
             let (major, minor) = OLDEST_MACOS;
             cargo
                 .env("SDKROOT", sdk)
@@ -258,25 +276,6 @@ impl Release {
             .env(format!("AR_{underscored}"), archiver)
             .env("SOURCE_DATE_EPOCH", &self.date);
         Ok(cargo)
-    }
-
-    /// Returns the folder of what is linked for macOS.
-    fn apple_sdk(&self) -> Result<PathBuf> {
-        let sdk = self.out.join("tools/MacOSX.sdk");
-        let find = "import os, ziglang; print(os.path.dirname(ziglang.__file__))";
-        let zig = said(Command::new(python()).args(["-c", find]))?;
-        let metadata = cargo_metadata("aarch64-apple-darwin")?;
-        apple_sdk::make(&sdk, Path::new(&zig), |name| {
-            let packages = metadata["packages"].as_array().into_iter().flatten();
-            let manifest = packages
-                .filter(|package| package["name"] == name)
-                .find_map(|package| package["manifest_path"].as_str());
-            let folder = manifest.and_then(|path| Path::new(path).parent());
-            Ok(folder
-                .with_context(|| format!("no crate {name}"))?
-                .to_owned())
-        })?;
-        Ok(sdk)
     }
 
     /// Makes one command of those for both processors of macOS.
@@ -314,10 +313,9 @@ impl Release {
             fs::copy(page.path(), folder.join("man").join(page.file_name()))?;
         }
         // The same for every system and feature: a command that runs here prints them.
-        let native = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-        let printer = self.printer(&native)?;
+        let printer = self.printer()?;
         for shell in SHELLS {
-            let script = Runner::of(&native).run(&printer, &["completions", shell])? + "\n";
+            let script = said(Command::new(&printer).args(["completions", shell]))? + "\n";
             fs::write(folder.join(format!("completions/bandsaw.{shell}")), script)?;
         }
         let bom = bill::make(target, features, &self.version)?;
@@ -440,6 +438,8 @@ impl Release {
                 .args(["--root-owner-group", "-Zxz", "--build"])
                 .args([tree, &package])
                 .env("SOURCE_DATE_EPOCH", &self.date)
+                // The bytes would depend on the number of processors.
+                .env("DPKG_DEB_THREADS_MAX", "1")
                 .stdout(Stdio::null()),
         )?;
         for own in [
@@ -583,6 +583,23 @@ fn sizes(folder: &Path) -> Result<u64> {
         };
     }
     Ok(sum)
+}
+
+/// Makes the folder of what is linked for macOS.
+fn make_apple_sdk(sdk: &Path) -> Result<()> {
+    let find = "import os, ziglang; print(os.path.dirname(ziglang.__file__))";
+    let zig = said(Command::new(python()).args(["-c", find]))?;
+    let metadata = cargo_metadata("aarch64-apple-darwin")?;
+    apple_sdk::make(sdk, Path::new(&zig), |name| {
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        let manifest = packages
+            .filter(|package| package["name"] == name)
+            .find_map(|package| package["manifest_path"].as_str());
+        let folder = manifest.and_then(|path| Path::new(path).parent());
+        Ok(folder
+            .with_context(|| format!("no crate {name}"))?
+            .to_owned())
+    })
 }
 
 /// Makes sure that Rust's standard library for a target is there.
