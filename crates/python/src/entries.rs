@@ -28,11 +28,18 @@ impl Stat {
     }
 }
 
-/// Returns nanoseconds since 1970.
-fn nanoseconds(time: Option<Timestamp>) -> i128 {
-    time.map_or(0, |time| {
+/// Nanoseconds since 1970. Only dates far from now need the long form, which is slow to convert.
+#[derive(IntoPyObject)]
+enum Nanoseconds {
+    Near(i64),
+    Far(i128),
+}
+
+fn nanoseconds(time: Option<Timestamp>) -> Nanoseconds {
+    let count = time.map_or(0, |time| {
         i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos)
-    })
+    });
+    i64::try_from(count).map_or(Nanoseconds::Far(count), Nanoseconds::Near)
 }
 
 fn seconds(time: Option<Timestamp>) -> f64 {
@@ -149,22 +156,22 @@ impl Stat {
     }
 
     #[getter]
-    fn st_atime_ns(&self) -> i128 {
+    fn st_atime_ns(&self) -> Nanoseconds {
         nanoseconds(self.0.accessed)
     }
 
     #[getter]
-    fn st_mtime_ns(&self) -> i128 {
+    fn st_mtime_ns(&self) -> Nanoseconds {
         nanoseconds(self.0.modified)
     }
 
     #[getter]
-    fn st_ctime_ns(&self) -> i128 {
+    fn st_ctime_ns(&self) -> Nanoseconds {
         nanoseconds(self.0.changed)
     }
 
     #[getter]
-    fn st_birthtime_ns(&self) -> i128 {
+    fn st_birthtime_ns(&self) -> Nanoseconds {
         nanoseconds(self.0.created)
     }
 
@@ -296,7 +303,12 @@ impl DirEntry {
 
 /// Returns the path of an entry of a folder, whose path ends with a slash only if it is the root.
 fn joined(folder: &str, name: &str) -> String {
-    format!("{}/{name}", folder.trim_end_matches('/'))
+    let folder = folder.strip_suffix('/').unwrap_or(folder);
+    let mut path = String::with_capacity(folder.len() + 1 + name.len());
+    path.push_str(folder);
+    path.push('/');
+    path.push_str(name);
+    path
 }
 
 /// An iterator over the entries of a folder, or of all folders below it. At most [`BATCH`] entries are in memory at a time,

@@ -16,8 +16,8 @@ use crate::buffer::Buffer;
 use crate::failure::Outcome;
 
 const LAYER: &str = "file object";
-/// Bytes requested of a file object at a time.
-const PIECE: usize = 1 << 20;
+/// Bytes requested of a file object at a time. So many stay in the processor's cache until they are copied.
+const PIECE: usize = 256 << 10;
 
 /// Returns a device over `source`: an object with the buffer protocol, or a binary file object with `seek` and `readinto` or
 /// `read`. `descriptor` is that of the host file if nothing but the file is behind the object.

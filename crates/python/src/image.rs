@@ -13,9 +13,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::device::Device;
-use crate::facts;
 use crate::failure::Outcome;
 use crate::file_object;
+use crate::image_info;
 use crate::options::{ImageOptions, KeyRing, named};
 use crate::progress;
 use crate::value::{Value, map};
@@ -193,19 +193,19 @@ impl NativeImage {
         Ok(Device::new(self.image()?.disk().clone()))
     }
 
-    /// Returns all facts, in the words of the JSON output.
+    /// Returns all properties, in the words of the JSON output.
     fn info(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> Outcome<Value> {
         let image = self.image()?;
-        progress::run(py, progress, |progress| facts::of_image(&image, progress))
+        progress::run(py, progress, |progress| image_info::of_image(&image, progress))
     }
 
-    /// Returns the facts about all volumes.
+    /// Returns the properties of all volumes.
     fn volumes(&self, py: Python<'_>) -> Outcome<Value> {
         let image = self.image()?;
         let all = py.detach(|| -> Vec<Value> {
             let volumes = image.volumes().iter();
             volumes
-                .flat_map(|volume| facts::of_volume(volume).0)
+                .flat_map(|volume| image_info::of_volume(volume).0)
                 .collect()
         });
         Ok(Value::List(all))

@@ -22,6 +22,8 @@ use crate::value::{Value, map};
 const LAYER: &str = "path";
 /// Symbolic links that are followed in one path, as in Linux.
 const MAX_LINKS: u32 = 40;
+/// Maximum length of a file that is read in the same step as it is opened, in bytes.
+const SMALL: usize = 64 << 10;
 
 /// An open volume. All methods may be called by several threads at the same time.
 #[pyclass(frozen, module = "bandsaw._bandsaw")]
@@ -136,8 +138,17 @@ impl NativeVolume {
     /// Returns all of a fork.
     fn read<'py>(&self, py: Python<'py>, node: u64, fork: &str) -> Outcome<Bound<'py, PyBytes>> {
         let (fs, fork) = (self.fs()?, fork_of(fork)?);
-        let device = py.detach(|| fs.open(NodeId(node), fork))?;
-        Device::new(device).pread(py, -1, 0)
+        let read = || -> Result<_> {
+            let device = fs.open(NodeId(node), fork)?;
+            match usize::try_from(device.info().len) {
+                Ok(length) if length <= SMALL => Ok(Ok(device.read_vec(0, length)?)),
+                _ => Ok(Err(device)),
+            }
+        };
+        match py.detach(read)? {
+            Ok(bytes) => Ok(PyBytes::new(py, &bytes)),
+            Err(device) => Device::new(device).pread(py, -1, 0),
+        }
     }
 
     /// Returns the target of a symbolic link.

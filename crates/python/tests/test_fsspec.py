@@ -1,7 +1,8 @@
-"""The file system of fsspec, with pandas and DuckDB where they are installed."""
+"""The file system of fsspec, with pandas, dask and DuckDB where they are installed."""
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ def test_pandas(tmp_path: Path) -> None:
         image.volume().write_bytes("table.csv", b"name,size\na,1\nb,2\n")
     options = {"fo": str(path)}
     assert pandas.read_csv("bandsaw://table.csv", storage_options=options)["size"].sum() == 3
+
+
+def test_dask(tmp_path: Path) -> None:
+    bag = pytest.importorskip("dask.bag")
+    path = tmp_path / "a.sparsebundle"
+    with bandsaw.create(path, 32 << 20, volname="A") as image:
+        volume = image.volume()
+        volume.mkdir("logs")
+        volume.write_bytes("logs/one.txt", b"a\nb\n")
+        volume.write_bytes("logs/two.txt", b"c\n")
+    lines = bag.read_text("bandsaw://logs/*.txt", storage_options={"fo": str(path)})
+    assert lines.npartitions == 2
+    assert sorted(lines.map(str.strip).compute(scheduler="threads")) == ["a", "b", "c"]
+    # Other processes, as dask's, open the image again.
+    again = pickle.loads(pickle.dumps(fsspec.filesystem("bandsaw", fo=str(path))))
+    assert again.cat_file("logs/two.txt") == b"c\n"
 
 
 def test_duckdb(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
+import tarfile
 import threading
 import unicodedata
 from datetime import datetime, timezone
@@ -212,6 +215,43 @@ def test_large_folders_take_bounded_memory(tmp_path: Path, fs: str) -> None:
         for thread in threads:
             thread.join()
         assert sum(total) == count
+
+
+LIST = """
+import resource, sys, bandsaw
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+with bandsaw.open(sys.argv[1]) as image:
+    entries = image.volume().scandir()
+    count = sum(1 for _ in zip(range(20_000), entries))
+    before = peak()
+    count += sum(1 for _ in entries)
+    print(count, peak() - before)
+"""
+
+
+@pytest.mark.parametrize("fs", ["hfs+", "apfs"])
+def test_a_million_entries_take_bounded_memory(tmp_path: Path, fs: str) -> None:
+    count = 1_000_000
+    header = bytearray(tarfile.TarInfo("0" * 7).tobuf(tarfile.USTAR_FORMAT)[:512])
+    header[148:156] = b" " * 8
+    checksum = sum(header) - 7 * ord("0")
+    with open(tmp_path / "many.tar", "wb") as archive:
+        for number in range(count):
+            name = b"%07d" % number
+            header[:7] = name
+            header[148:156] = b"%06o\0 " % (checksum + sum(name))
+            archive.write(header)
+        archive.write(bytes(1024))
+    image = tmp_path / "many.dmg"
+    bandsaw.create(image, source=tmp_path / "many.tar", fs=fs, format="UDRW", volname="Many").close()
+    listed = subprocess.run([sys.executable, "-c", LIST, image], check=True, capture_output=True, text=True)
+    found, growth = map(int, listed.stdout.split())
+    assert found == count
+    # All entries together have more than 200 MiB.
+    assert growth < 64 << 10, f"{growth} KiB"
 
 
 def test_paths(writable: bandsaw.Image) -> None:

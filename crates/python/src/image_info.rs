@@ -1,4 +1,4 @@
-//! The facts about an image, in the words of `bandsaw info --json` (`docs/schema/info.json`).
+//! The properties of an image and its volumes, in the words of `bandsaw info --json` (`docs/schema/info.json`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::value::{Value, map};
 
 /// Information that is collected layer by layer.
 #[derive(Default)]
-struct ImageFacts {
+struct ImageInfo {
     size: Option<u64>,
     allocated: Option<u64>,
     encryption: Option<Description>,
@@ -37,33 +37,33 @@ struct ImageFacts {
     warnings: Vec<String>,
 }
 
-/// Returns all facts about an open image. Volumes that do not open are listed with their problem.
+/// Returns all properties of an open image. Volumes that do not open are listed with their problem.
 pub(crate) fn of_image(image: &Image, progress: &dyn Progress) -> Result<Value> {
-    let mut facts = ImageFacts {
+    let mut info = ImageInfo {
         warnings: image.warnings().to_vec(),
-        ..ImageFacts::default()
+        ..ImageInfo::default()
     };
     for layer in image.layers() {
-        facts.add(layer, image, progress)?;
+        info.add(layer, image, progress)?;
     }
     Ok(map! {
         "path": redacted(&shown(image.path())).into_owned(),
         "format": image.format().code(),
         "description": image.format().description(),
-        "size": facts.size,
-        "allocated": facts.allocated,
-        "encryption": facts.encryption.as_ref().map(encryption),
-        "bucket": facts.bucket,
-        "storage": facts.storage,
-        "layers": facts.layers,
-        "partition_map": facts.partition_map,
+        "size": info.size,
+        "allocated": info.allocated,
+        "encryption": info.encryption.as_ref().map(encryption),
+        "bucket": info.bucket,
+        "storage": info.storage,
+        "layers": info.layers,
+        "partition_map": info.partition_map,
         "contents": image.contents()?.name(),
-        "volumes": facts.volumes,
-        "warnings": facts.warnings.into_iter().map(Value::message).collect::<Vec<_>>(),
+        "volumes": info.volumes,
+        "warnings": info.warnings.into_iter().map(Value::message).collect::<Vec<_>>(),
     })
 }
 
-impl ImageFacts {
+impl ImageInfo {
     fn add(&mut self, layer: &Layer, image: &Image, progress: &dyn Progress) -> Result<()> {
         match layer {
             Layer::File(file) => {
@@ -290,7 +290,7 @@ fn partition(of: &Partition) -> Value {
     }
 }
 
-/// Returns the facts about a volume, or about each in a container, and warnings.
+/// Returns the properties of a volume, or of each in a container, and warnings.
 pub(crate) fn of_volume(volume: &Volume) -> (Vec<Value>, Vec<String>) {
     if volume.format.is_container() {
         return match volume.container() {
@@ -298,7 +298,7 @@ pub(crate) fn of_volume(volume: &Volume) -> (Vec<Value>, Vec<String>) {
             Err(error) => (vec![unread(volume, &error)], Vec::new()),
         };
     }
-    let facts = match volume.open() {
+    let properties = match volume.open() {
         Ok(fs) => {
             let info = fs.volume();
             let details = map! {
@@ -312,7 +312,7 @@ pub(crate) fn of_volume(volume: &Volume) -> (Vec<Value>, Vec<String>) {
         }
         Err(error) => unread(volume, &error),
     };
-    (vec![facts], Vec::new())
+    (vec![properties], Vec::new())
 }
 
 fn place(volume: &Volume, readable: bool) -> Value {
