@@ -9,11 +9,24 @@ use super::{Answer, VolumeFs};
 
 /// Prefix of attributes that Linux lets unprivileged users set.
 const PREFIX: &str = "user.";
+/// Prefixes with a meaning for Linux, which asks for some of them by itself.
+const OF_LINUX: [&str; 3] = ["security.", "system.", "trusted."];
 /// Maximum size of a value in Linux's system calls, in bytes.
 const MOST: u64 = 64 << 10;
 /// Flags of setxattr(2).
 const CREATE: i32 = 1;
 const REPLACE: i32 = 2;
+
+/// Returns macOS's name of an attribute: without the prefix, which programs written for macOS omit.
+fn mac_name(name: &str) -> Answer<&str> {
+    if OF_LINUX.iter().any(|prefix| name.starts_with(prefix)) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    match name.strip_prefix(PREFIX).unwrap_or(name) {
+        "" => Err(Errno::EOPNOTSUPP),
+        name => Ok(name),
+    }
+}
 
 impl VolumeFs {
     /// Returns the names of the attributes, each terminated by a zero byte.
@@ -32,7 +45,7 @@ impl VolumeFs {
     }
 
     pub(super) fn xattr_value(&self, node: NodeId, name: &str) -> Answer<Vec<u8>> {
-        let name = name.strip_prefix(PREFIX).ok_or(Errno::EOPNOTSUPP)?;
+        let name = mac_name(name)?;
         let read = || -> bandsaw::Result<Option<Vec<u8>>> {
             let Some(value) = self.fs.xattr(node, name)? else {
                 return Ok(None);
@@ -63,7 +76,7 @@ impl VolumeFs {
         value: &[u8],
         flags: i32,
     ) -> Answer<()> {
-        let name = name.strip_prefix(PREFIX).ok_or(Errno::EOPNOTSUPP)?;
+        let name = mac_name(name)?;
         let (change, _inside) = self.changing()?;
         self.check_unlocked(node)?;
         if flags & REPLACE != 0
@@ -86,7 +99,7 @@ impl VolumeFs {
     }
 
     pub(super) fn remove_xattr(&self, node: NodeId, name: &str) -> Answer<()> {
-        let name = name.strip_prefix(PREFIX).ok_or(Errno::EOPNOTSUPP)?;
+        let name = mac_name(name)?;
         let (change, _inside) = self.changing()?;
         self.check_unlocked(node)?;
         change
