@@ -451,9 +451,12 @@ fn errors_say_what_is_accepted() {
             &["key: extract", "--overwrite"],
         ),
         (
-            &["convert", "a.img", "a.img", "--overwrite"],
+            &["convert", "a.img", "a.img"],
             4,
-            &["a.img: convert: source and target are the same image"],
+            &[
+                "a.img: convert: source and target are the same image",
+                "--overwrite",
+            ],
         ),
         (&["verify", "a.img"], 6, &["bandsaw check a.img"]),
         (

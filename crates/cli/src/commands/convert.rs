@@ -1,16 +1,18 @@
 //! `bandsaw convert`: the same disk in another container.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use bandsaw::container::Format;
+use bandsaw::container::{ContainerKind, Format};
 use bandsaw::crypt::Encryption;
 use bandsaw::open::Image;
 use bandsaw::ops::convert::{ConvertOptions, CopyCounts, convert, resume, stream};
 use bandsaw::ops::orphans;
+use bandsaw::platform::{hidden_name, own_suffix};
 use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -191,17 +193,32 @@ impl Convert {
             return self.to_standard_output(&output.aside());
         }
         let target = target::place(target)?;
-        if is_same(self.source.as_ref(), &target) {
+        let is_same = is_same(self.source.as_ref(), &target);
+        let refused = |hint: &'static str| {
             let error = Error::new(
                 Kind::Conflict,
                 "convert",
                 "source and target are the same image",
             );
-            return Err(Failure::from(error.in_file(&target)).hint("name another target"));
+            Err(Failure::from(error.in_file(&target)).hint(hint))
+        };
+        if is_same && !self.container.overwrite {
+            return refused("use --overwrite to replace it, or name another target");
         }
         let format = self.container.format(&target)?;
+        let is_folder = format.container() == ContainerKind::Bundle || target.is_dir();
+        if is_same && (is_folder || self.resume) {
+            return refused("name another target");
+        }
         let source = self.source(format, output)?;
+        if is_same && source.udif().is_some_and(|udif| udif.segment().count > 1) {
+            return refused("name another target");
+        }
         let encryption = self.encryption(&source)?;
+        let target = match is_same {
+            true => Target::Source(target.into_owned()),
+            false => Target::New(target.into_owned()),
+        };
         self.to_file(&source, &target, format, encryption, output)
     }
 
@@ -273,7 +290,7 @@ impl Convert {
     fn to_file(
         &self,
         source: &Image,
-        target: &Path,
+        target: &Target,
         format: Format,
         encryption: Option<Encryption>,
         output: &Output,
@@ -281,8 +298,13 @@ impl Convert {
         let options = self.options(format, encryption)?;
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
-        let made = work(source, target, &options, &bar).map_err(|error| self.advise(error))?;
-        let report = ImageInfo::of_copy(&made.image, &bar)?;
+        let place = target.place()?;
+        let made = work(source, &place, &options, &bar).map_err(|error| self.advise(error))?;
+        let mut report = ImageInfo::of_copy(&made.image, &bar)?;
+        if let Target::Source(path) = target {
+            replace(path, &place)?;
+            report.path = path.display().to_string();
+        }
         drop(bar);
         report.warn(output);
         for volume in made.image.volumes() {
@@ -408,6 +430,43 @@ impl StreamReport {
             size::display(self.written_size)
         )
     }
+}
+
+/// The file that a conversion writes.
+enum Target {
+    New(PathBuf),
+    /// The source itself, which the complete copy replaces.
+    Source(PathBuf),
+}
+
+impl Target {
+    /// Returns the path of the copy until it is complete.
+    fn place(&self) -> Outcome<Cow<'_, Path>> {
+        match self {
+            Self::New(path) => Ok(path.into()),
+            Self::Source(path) => {
+                let real = path
+                    .canonicalize()
+                    .map_err(|error| Error::io("convert", "find", error).in_file(path))?;
+                let suffix = format!(".new-{}", own_suffix());
+                let name = hidden_name(real.file_name().unwrap_or_default(), &suffix);
+                Ok(real.with_file_name(name).into())
+            }
+        }
+    }
+}
+
+/// Replaces the source of a conversion by its complete copy. The source is still open, so no other
+/// program can be changing it.
+fn replace(source: &Path, copy: &Path) -> Outcome {
+    let renamed = source
+        .canonicalize()
+        .and_then(|real| fs::rename(copy, real))
+        .map_err(|error| Error::io("convert", "replace the source", error).in_file(source));
+    if renamed.is_err() {
+        let _ = fs::remove_file(copy);
+    }
+    Ok(renamed?)
 }
 
 fn is_same(source: &Path, target: &Path) -> bool {
