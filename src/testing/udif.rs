@@ -5,6 +5,8 @@
 
 use std::io::Write;
 
+use sha2::{Digest, Sha256};
+
 use crate::codec::Codec;
 use crate::container::udif::{Resource, image_list, read_list};
 use crate::device::Memory;
@@ -55,6 +57,34 @@ pub fn signed(image: &[u8]) -> Vec<u8> {
     let mut trailer = image[at..].to_vec();
     trailer[0x128..0x138]
         .copy_from_slice(&[(at as u64).to_be_bytes(), (blob.len() as u64).to_be_bytes()].concat());
+    [&image[..at], &blob, &trailer].concat()
+}
+
+/// Returns `image` with a code signature without certificates: SHA-256 hashes of pages of 2^`log`
+/// bytes, or of the whole file if `log` is 0, and of the trailer.
+pub fn with_signature(image: &[u8], log: u8) -> Vec<u8> {
+    let at = image.len() - SECTOR;
+    let page = if log == 0 { at } else { 1 << log };
+    let hash = |bytes: &[u8]| Sha256::digest(bytes).to_vec();
+    let pages: Vec<_> = image[..at].chunks(page).map(hash).collect();
+    let names = b"org.example.disk\0TEAM\0";
+    let (special, header) = (6, 64);
+    let hashes_at = header + names.len() + special * 32;
+    let len = hashes_at + pages.len() * 32;
+    let mut blob = words([0xFADE_0CC0, (20 + len) as u32, 1, 0, 20]);
+    blob.extend(words([0xFADE_0C02, len as u32, 0x2_0300, 2]));
+    blob.extend(words([hashes_at as u32, header as u32, special as u32]));
+    blob.extend(words([pages.len() as u32, at as u32]));
+    blob.extend([32, 2, 0, log]);
+    blob.extend(words([0, 0, header as u32 + 17, 0, 0, 0]));
+    blob.extend(names);
+    let mut trailer = image[at..].to_vec();
+    trailer[0x128..0x130].copy_from_slice(&(at as u64).to_be_bytes());
+    // Slot 6 is the first of the special ones, which are stored backwards.
+    blob.extend(hash(&trailer));
+    blob.extend([0; 5 * 32]);
+    blob.extend(pages.concat());
+    trailer[0x130..0x138].copy_from_slice(&(blob.len() as u64).to_be_bytes());
     [&image[..at], &blob, &trailer].concat()
 }
 

@@ -10,7 +10,8 @@
 //!   joining of images.
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
 //!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
-//!   [`license`] the resources of a license. [`verify`]: the stored checksums.
+//!   [`license`] the resources of a license. [`verify`]: the stored checksums. [`signature`]: the code
+//!   signature.
 //! * [`check`](mod@check): consistency check of the structures. [`sums`]: checksums of the data that
 //!   is read.
 //! * [`encode`](mod@encode): creation of an image of any disk.
@@ -35,6 +36,7 @@ mod readahead;
 mod resources;
 mod roman;
 mod set;
+mod signature;
 mod split;
 mod sums;
 mod verify;
@@ -63,6 +65,7 @@ pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
 pub use resources::{Resource, from_list};
 pub use set::{MAX_PARTS, SegmentPart, first_path, part_path};
+pub use signature::CodeSignature;
 pub use split::{MAX_WRITTEN_PARTS, SplitMethod, SplitPlan};
 pub use verify::ChecksumResult;
 
@@ -254,7 +257,8 @@ impl Udif {
         warnings
     }
 
-    /// Returns the file range of a code signature, which is not verified.
+    /// Returns the file range of the code signature, whose contents
+    /// [`code_signature`](Self::code_signature) returns.
     pub fn signature(&self) -> Option<Range<u64>> {
         Some(self.koly.signature.clone()).filter(|signature| !signature.is_empty())
     }

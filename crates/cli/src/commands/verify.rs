@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::ops::Range;
 
-use bandsaw::container::udif::{Checksum, ChecksumResult};
+use bandsaw::container::udif::{Checksum, ChecksumResult, Udif};
 use bandsaw::ops::verify::verify;
 use bandsaw::{Error, Kind};
 use clap::Args;
@@ -19,8 +19,8 @@ use crate::text::counted;
 ///
 /// Everything is decoded, and every checksum is computed. The exit code is 5 if a checksum differs
 /// or a chunk cannot be decoded. Raw images and sparse bundles contain no checksums; the exit code
-/// is then 6. A code signature is reported but not verified. The volumes in the image are not
-/// checked; see `bandsaw check`.
+/// is then 6. The hashes of a code signature are compared, too; its certificates are not verified.
+/// The volumes in the image are not checked; see `bandsaw check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ struct VerifyReport {
     format: &'static str,
     intact: bool,
     checksums: Vec<Sum>,
-    /// The code signature, which is not verified.
+    /// The code signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<Signature>,
 }
@@ -51,7 +51,76 @@ struct VerifyReport {
 struct Signature {
     offset: u64,
     size: u64,
+    /// True if its hashes were compared.
     verified: bool,
+    /// True if they agree with the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    intact: Option<bool>,
+    #[serde(flatten)]
+    contents: Option<SignatureContents>,
+}
+
+/// The contents of a signature that could be read.
+#[derive(Serialize)]
+struct SignatureContents {
+    identifier: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    team: Option<String>,
+    algorithms: Vec<&'static str>,
+    /// True if certificates vouch for it.
+    certified: bool,
+    /// True if a notarization ticket is attached.
+    ticket: bool,
+}
+
+impl Signature {
+    fn of(udif: &Udif, Range { start, end }: Range<u64>, bar: &Bar) -> Outcome<Self> {
+        let mut signature = Self {
+            offset: start,
+            size: end - start,
+            verified: false,
+            intact: None,
+            contents: None,
+        };
+        // A form that is not known is no damage.
+        let Ok(Some(known)) = udif.code_signature() else {
+            return Ok(signature);
+        };
+        signature.intact = Some(udif.verify_signature(&known, bar)?);
+        signature.verified = true;
+        signature.contents = Some(SignatureContents {
+            identifier: known.identifier,
+            team: known.team,
+            algorithms: known.hashes,
+            certified: known.certified,
+            ticket: known.ticket,
+        });
+        Ok(signature)
+    }
+
+    fn conclusion(&self, output: &Output) -> String {
+        let Some(contents) = &self.contents else {
+            return format!("present, {} bytes, not verified", self.size);
+        };
+        let verdict = match self.intact {
+            Some(true) => "right   ",
+            _ => "WRONG   ",
+        };
+        let mut parts = vec![output.name(&contents.identifier)];
+        parts.extend(
+            contents
+                .team
+                .as_ref()
+                .map(|team| format!("team {}", output.name(team))),
+        );
+        parts.push(contents.algorithms.join(" and "));
+        parts.push(match contents.certified {
+            true => "certificates not verified".to_owned(),
+            false => "ad hoc".to_owned(),
+        });
+        parts.extend(contents.ticket.then(|| "with a ticket".to_owned()));
+        format!("{verdict} {}", parts.join(", "))
+    }
 }
 
 #[derive(Serialize)]
@@ -109,21 +178,19 @@ impl Verify {
         let verdicts = verify(&image, &bar).advise(Kind::Unsupported, || {
             format!("run `bandsaw check {path}` to check its structure and volumes")
         })?;
+        let signature = image
+            .udif()
+            .and_then(|udif| Some((udif, udif.signature()?)))
+            .map(|(udif, range)| Signature::of(udif, range, &bar))
+            .transpose()?;
         drop(bar);
+        let is_wrong = |signature: &Signature| signature.intact == Some(false);
         let wrong = verdicts
             .iter()
             .filter(|verdict| verdict.agrees() == Some(false))
-            .count() as u64;
+            .count() as u64
+            + u64::from(signature.as_ref().is_some_and(is_wrong));
         let checksums = verdicts.iter().map(Sum::new).collect();
-        let signature =
-            image
-                .udif()
-                .and_then(|udif| udif.signature())
-                .map(|Range { start, end }| Signature {
-                    offset: start,
-                    size: end - start,
-                    verified: false,
-                });
         let format = image.format().code();
         let report = VerifyReport {
             path: path.to_string(),
@@ -147,12 +214,9 @@ impl Verify {
                     sum.conclusion()
                 )?;
             }
-            if let Some(Signature { size, .. }) = report.signature {
-                writeln!(
-                    out,
-                    "{:widest$}  present, {size} bytes, not verified",
-                    "code signature"
-                )?;
+            if let Some(signature) = &report.signature {
+                let conclusion = signature.conclusion(output);
+                writeln!(out, "{:widest$}  {conclusion}", "code signature")?;
             }
             Ok(())
         })?;
