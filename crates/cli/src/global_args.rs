@@ -50,6 +50,11 @@ pub(crate) struct Global {
         display_order = 903
     )]
     pub(crate) quoting: Option<Quoting>,
+    /// Print progress as lines, at most one in 10 seconds, for logs
+    ///
+    /// On a terminal a bar is shown instead.
+    #[arg(long, global = true, help_heading = OUTPUT, display_order = 904)]
+    pub(crate) progress: bool,
 }
 
 /// The times at which output is colored.

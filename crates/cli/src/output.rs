@@ -83,6 +83,8 @@ pub(crate) struct Output {
     percentages: bool,
     /// The quoting style of names in an image.
     quoting: Option<Quoting>,
+    /// True if progress may be printed as lines.
+    logs_progress: bool,
     /// Secrets in addresses on the command line, which must not be printed.
     secrets: Arc<Secrets>,
 }
@@ -140,6 +142,7 @@ impl Output {
             color_err: colored(io::stderr().is_terminal()),
             percentages: false,
             quoting: global.quoting,
+            logs_progress: global.progress,
             secrets: Arc::new(secrets(std::env::args_os())),
         }
     }
@@ -151,6 +154,7 @@ impl Output {
             quiet: false,
             color: Color::Never,
             quoting: None,
+            progress: false,
         })
     }
 
@@ -181,6 +185,11 @@ impl Output {
     /// Returns true if a progress bar may be shown.
     pub(crate) fn shows_progress(&self) -> bool {
         self.notes() && io::stderr().is_terminal()
+    }
+
+    /// Returns true if progress is printed as lines.
+    pub(crate) fn logs_progress(&self) -> bool {
+        self.logs_progress && self.notes() && !io::stderr().is_terminal()
     }
 
     /// Returns true if standard output is a terminal.

@@ -6,12 +6,16 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use bandsaw::progress::Progress;
+use bandsaw::size;
 use bandsaw::sync::Mutex;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::flag;
 
 use crate::output::Output;
 use crate::signals;
+
+/// The time between two lines of progress in a log, in seconds.
+const LOG_INTERVAL: u64 = 10;
 
 /// The duration of work without a progress bar.
 const DRAW_DELAY: Duration = Duration::from_millis(300);
@@ -41,6 +45,8 @@ pub(crate) struct Bar {
     /// True while the bar waits for [`DRAW_DELAY`] before it is drawn.
     waiting: AtomicBool,
     percentages: Option<Percentages>,
+    /// The time of the next line in a log, in seconds from the beginning; `None` without lines.
+    next_line: Option<AtomicU64>,
     /// True until it was printed that the work stops.
     says_stop: AtomicBool,
 }
@@ -101,6 +107,7 @@ impl Bar {
             began: Instant::now(),
             waiting: AtomicBool::new(output.shows_progress()),
             percentages: output.tells_percentages().then(Percentages::default),
+            next_line: output.logs_progress().then(AtomicU64::default),
             says_stop: AtomicBool::new(output.notes()),
         }
     }
@@ -116,6 +123,40 @@ impl Bar {
             bar.inc(self.done.load(Ordering::Relaxed));
             let _ = self.bar.set(bar); // only one thread gets here
         }
+    }
+
+    /// Prints a line if one is due.
+    fn log(&self) {
+        let Some(next) = &self.next_line else { return };
+        let (due, now) = (next.load(Ordering::Relaxed), self.began.elapsed().as_secs());
+        let is_due = now >= due
+            && next
+                .compare_exchange(
+                    due,
+                    now + LOG_INTERVAL,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if is_due {
+            let (stage, total) = self.stage.lock().clone();
+            let done = self.done.load(Ordering::Relaxed);
+            // Best effort: the work goes on without a log.
+            let _ = writeln!(io::stderr(), "progress: {}", line(&stage, done, total));
+        }
+    }
+}
+
+/// Returns a line of a log: the stage, and how much of it is done.
+fn line(stage: &str, done: u64, total: u64) -> String {
+    match total {
+        0 => format!("{stage}: {done}"),
+        _ => format!(
+            "{stage}: {}, {} of {}",
+            size::percent(done, total),
+            size::display(done),
+            size::display(total)
+        ),
     }
 }
 
@@ -141,6 +182,7 @@ impl Progress for Bar {
             None => {
                 self.done.fetch_add(n, Ordering::Relaxed);
                 self.show_once_patience_ends();
+                self.log();
             }
         }
     }

@@ -293,3 +293,31 @@ fn an_interrupted_repair_changes_nothing() {
         skip("Ctrl-C", "it came when the repair was done");
     }
 }
+
+#[test]
+fn a_log_has_lines_of_progress() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.ok(&["create", "x.img", "--from", "src", "--fs", "hfs+"]);
+    let log = |options: &[&str]| {
+        let words = [
+            "convert",
+            "x.img",
+            "y.dmg",
+            "--format",
+            "udzo",
+            "--overwrite",
+        ];
+        let output = scratch.run(&[&words, options].concat());
+        assert!(output.status.success());
+        stderr(&output)
+    };
+    let lines = log(&["--progress"]);
+    let first = lines.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("progress: ") && first.contains(" of "),
+        "{lines}"
+    );
+    assert_eq!(log(&[]), "");
+    assert_eq!(log(&["--progress", "--quiet"]), "");
+}

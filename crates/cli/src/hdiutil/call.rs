@@ -285,16 +285,22 @@ const GLOBAL: Global = Global {
     quiet: false,
     color: Color::Never,
     quoting: None,
+    progress: false,
 };
 
-/// Returns the option of this name, or the only one that begins with it.
+/// Returns the option of this name, or the only one that begins with it, in any case.
 fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
-    if let Some(option) = verb.options().find(|option| option.names.contains(&name)) {
+    let is_it = |full: &&str| full.eq_ignore_ascii_case(name);
+    if let Some(option) = verb.options().find(|option| option.names.iter().any(is_it)) {
         return Ok(option);
     }
+    let begins = |full: &&str| {
+        full.get(..name.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
     let mut begun = verb
         .options()
-        .filter(|option| option.names.iter().any(|full| full.starts_with(name)));
+        .filter(|option| option.names.iter().any(begins));
     match (begun.next(), begun.next()) {
         (Some(option), None) => Ok(option),
         (Some(_), Some(_)) => Err(usage(format!("ambiguous option -{name}"))),
