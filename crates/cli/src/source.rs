@@ -180,6 +180,15 @@ impl OpenArgs {
         self.unlocking.forget();
     }
 
+    /// Returns true if only a part of the disk is opened.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are attached on Linux alone")
+    )]
+    pub(crate) fn is_partial(&self) -> bool {
+        self.section.is_some()
+    }
+
     /// The same options for a part of the disk.
     #[cfg_attr(
         not(target_os = "linux"),

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Output;
 
+use crate::common::skip::skip;
 use crate::common::{Scratch, stderr};
 
 /// The command under the name `hdiutil`, with these words, and this on standard input.
@@ -81,6 +82,12 @@ fn create_makes_what_the_options_say() {
             Some("J"),
         ),
         (
+            "CREATE -SIZE 5000000 -FS hfs+ -VolName Bytes bytes",
+            "bytes.dmg",
+            "UDRW",
+            Some("Bytes"),
+        ),
+        (
             "create -sectors 20480 c.sparsebundle -imagekey sparse-band-size=2048",
             "c.sparsebundle",
             "UDSB",
@@ -137,6 +144,7 @@ fn create_makes_what_the_options_say() {
         );
     }
     assert_eq!(scratch.json(&["info", "a.dmg"])["size"], 10 << 20);
+    assert_eq!(scratch.json(&["info", "bytes.dmg"])["size"], 5_000_192);
     for (path, scheme) in [("a.dmg", "gpt"), ("h.dmg", "apm"), ("i.dmg", "mbr")] {
         assert_eq!(
             scratch.json(&["info", path])["partition_map"]["scheme"],
@@ -289,6 +297,11 @@ fn a_life_of_an_image() {
         "licensed.dmg",
     ]);
     scratch.write("list.xml", ok(&scratch, "udifderez -xml licensed.dmg"));
+    // As CPack says it, with a word that stands for nothing.
+    ok(
+        &scratch,
+        "udifrez -xml list.xml FIXME_WHY_IS_THIS_ARGUMENT_NEEDED packed.dmg -quiet",
+    );
     ok(&scratch, "udifrez -xml list.xml  -quiet packed.dmg");
     assert_eq!(
         at(
@@ -384,8 +397,174 @@ fn a_hybrid_of_hfs_alone() {
         "makehybrid -hfs -o hybrid -default-volume-name Hybrid src",
     );
     assert_eq!(scratch.ok(&["cat", "hybrid.dmg:/folder/other"]), "other");
-    assert!(fails(&scratch, "makehybrid -o x src").contains("UDF"));
+    ok(
+        &scratch,
+        "makehybrid -hfs -hfs-openfolder src -o opens -quiet src",
+    );
+    assert_eq!(scratch.ok(&["cat", "opens.dmg:/letter"]), "dear diary");
     assert!(fails(&scratch, "makehybrid -udf -o x src").contains("UDF is"));
+}
+
+#[test]
+fn hybrids_with_iso_9660() {
+    let scratch = sample();
+    if std::process::Command::new("xorriso")
+        .arg("-version")
+        .output()
+        .is_err()
+    {
+        return skip("hybrids_with_iso_9660", "no xorriso");
+    }
+    for (line, volume, joliet) in [
+        ("makehybrid -iso -o plain src", false, false),
+        (
+            "makehybrid -iso -joliet -publisher Us -o names.iso src",
+            false,
+            true,
+        ),
+        (
+            "makehybrid -default-volume-name Every -o every src",
+            true,
+            true,
+        ),
+    ] {
+        let made = ok(&scratch, line);
+        let path = made.trim().strip_prefix("created: ").unwrap();
+        let bytes = fs::read(path).unwrap();
+        let descriptor = |number: usize| &bytes[0x8000 + number * 2048..][..2048];
+        assert_eq!(&descriptor(0)[..6], b"\x01CD001", "{line}");
+        let kinds: Vec<u8> = (0..4).map(|number| descriptor(number)[0]).collect();
+        assert_eq!(kinds.contains(&2), joliet, "{line}");
+        let letter = scratch.run(&["cat", &format!("{path}:/letter")]);
+        assert_eq!(letter.stdout == b"dear diary", volume, "{line}");
+        let listed = std::process::Command::new("7zz").args(["l", path]).output();
+        if let Ok(listed) = listed {
+            let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+            assert!(
+                listed.contains("letter") || listed.contains("LETTER"),
+                "{line}: {listed}"
+            );
+        }
+    }
+}
+
+/// Bundles are one item, as macdeployqt and electron-builder expect.
+#[test]
+fn a_bundle_is_copied_as_one_item() {
+    let scratch = sample();
+    scratch.write("Demo.app/Contents/Info.plist", "list");
+    for (line, image) in [
+        (
+            "create -srcfolder Demo.app -fs HFS+ -volname D app",
+            "app.dmg",
+        ),
+        (
+            "create -srcfolder Demo.app/ -fs HFS+ -volname D slash",
+            "slash.dmg",
+        ),
+    ] {
+        ok(&scratch, line);
+        assert_eq!(scratch.ok(&["ls", image]), "Demo.app\n", "{line}");
+    }
+    assert_eq!(
+        scratch.ok(&["cat", "app.dmg:/Demo.app/Contents/Info.plist"]),
+        "list"
+    );
+}
+
+/// The calls of programs that cannot run here, in their words.
+#[test]
+fn calls_of_release_programs() {
+    let license = "udifrez -xml list.xml FIXME_WHY_IS_THIS_ARGUMENT_NEEDED Demo.dmg";
+    for (program, lines) in [
+        (
+            "macdeployqt",
+            &["create Demo.dmg -srcfolder Demo.app -format UDZO -fs HFS+ -volname Demo"][..],
+        ),
+        (
+            "electron-builder 24",
+            &[
+                "create -srcfolder Demo.app -volname Demo -anyowners -nospotlight -format UDRW -fs APFS temp.dmg",
+                "convert temp.dmg -ov -format UDZO -imagekey zlib-level=9 -o Demo.dmg",
+            ],
+        ),
+        (
+            "pkg-dmg",
+            &[
+                "makehybrid -hfs -hfs-volume-name Demo -hfs-openfolder stage -ov stage -o temp.dmg",
+                "convert -format UDRW -ov temp.dmg -o temp.dmg",
+                "convert -format UDBZ -ov temp.dmg -o Demo.dmg",
+            ],
+        ),
+        (
+            "mozpack",
+            &[
+                "makehybrid -hfs -hfs-volume-name Demo -hfs-openfolder stage -ov stage -o temp.dmg",
+                "convert -format ULFO -imagekey bzip2-level=9 -ov temp.dmg -o Demo.dmg",
+            ],
+        ),
+        (
+            "CPack",
+            &[
+                "create -ov -srcfolder stage -volname Demo -fs HFS+ -format UDRW temp.dmg",
+                "convert temp.dmg -ov -format UDZO -imagekey zlib-level=9 -o Demo.dmg",
+                license,
+            ],
+        ),
+    ] {
+        let scratch = sample();
+        for folder in ["", "stage/"] {
+            scratch.write(&format!("{folder}Demo.app/Contents/Info.plist"), "list");
+        }
+        for line in lines {
+            if *line == license {
+                scratch.write("LICENSE", "be nice");
+                let add = "resources add Demo.dmg --license LICENSE -o licensed.dmg";
+                scratch.ok(&add.split(' ').collect::<Vec<_>>());
+                scratch.write("list.xml", ok(&scratch, "udifderez -xml licensed.dmg"));
+            }
+            ok(&scratch, line);
+        }
+        assert_eq!(scratch.ok(&["ls", "Demo.dmg"]), "Demo.app\n", "{program}");
+        let facts = scratch.json(&["info", "Demo.dmg"]);
+        assert_eq!(facts["volumes"][0]["name"], "Demo", "{program}");
+        scratch.ok(&["verify", "Demo.dmg"]);
+    }
+}
+
+/// As create-dmg does in a sandbox.
+#[test]
+fn an_image_is_converted_onto_itself() {
+    let scratch = sample();
+    ok(&scratch, "makehybrid -hfs -o x.dmg src");
+    let before = fs::read(scratch.path("x.dmg")).unwrap();
+    assert!(fails(&scratch, "convert x.dmg -format UDRW -o x.dmg").contains("File exists"));
+    assert_eq!(fs::read(scratch.path("x.dmg")).unwrap(), before);
+    ok(&scratch, "convert -format UDRW -ov -o x.dmg x.dmg");
+    assert_eq!(fs::read(scratch.path("x.dmg")).unwrap(), before);
+    ok(&scratch, "convert -format UDZO -ov -o x.dmg x.dmg");
+    assert_eq!(scratch.json(&["info", "x.dmg"])["format"], "UDZO");
+    let report = scratch.json(&[
+        "convert",
+        "x.dmg",
+        "x.dmg",
+        "--overwrite",
+        "--format",
+        "udro",
+    ]);
+    assert_eq!(
+        (&report["path"], &report["format"]),
+        (&"x.dmg".into(), &"UDRO".into())
+    );
+    assert_eq!(scratch.ok(&["cat", "x.dmg:/letter"]), "dear diary");
+    ok(&scratch, "convert x.dmg -format UDSB -o b");
+    assert!(
+        fails(&scratch, "convert b.sparsebundle -format UDSB -ov -o b").contains("File exists")
+    );
+    assert_eq!(
+        scratch.names(),
+        ["b.sparsebundle", "bin", "more", "src", "x.dmg"]
+    );
 }
 
 #[test]
@@ -510,11 +689,10 @@ fn attached_until_it_is_detached() {
         .open("/dev/fuse")
         .is_err()
     {
-        crate::common::skip::skip(
+        return skip(
             "attached_until_it_is_detached",
             "/dev/fuse cannot be opened here",
         );
-        return;
     }
     let scratch = sample();
     ok(&scratch, "create -size 10m -fs HFS+ -volname Disk a");
@@ -544,6 +722,37 @@ fn attached_until_it_is_detached() {
     assert_eq!(at(volume, &["mount-point"]).as_string(), folder.to_str());
     fs::write(scratch.path("at/letter"), "dear diary").unwrap();
 
+    // Attached already.
+    let again = call("attach a.dmg -plist");
+    assert_eq!(
+        (again.status.code(), &again.stdout),
+        (Some(0), &output.stdout),
+        "{}",
+        stderr(&again)
+    );
+    let missing = call("attach a.dmg -shadow -mountrandom none");
+    let printed = stderr(&missing);
+    assert!(
+        printed.contains("attach failed - No such file or directory"),
+        "{printed}"
+    );
+    assert!(printed.contains("none"), "{printed}");
+    // By the names of macOS, with Linux's prefix and without.
+    #[cfg(target_os = "linux")]
+    for name in ["com.apple.FinderInfo", "user.com.apple.FinderInfo"] {
+        let (path, value) = (scratch.path("at/letter"), [name.len() as u8; 32]);
+        rustix::fs::setxattr(&path, name, &value, rustix::fs::XattrFlags::empty()).unwrap();
+        for name in ["com.apple.FinderInfo", "user.com.apple.FinderInfo"] {
+            let mut read = [0; 32];
+            assert_eq!(
+                rustix::fs::getxattr(&path, name, &mut read),
+                Ok(32),
+                "{name}"
+            );
+            assert_eq!(read, value, "{name}");
+        }
+    }
+
     let open = fs::File::open(scratch.path("at/letter")).unwrap();
     let device = at(volume, &["dev-entry"]).as_string().unwrap();
     assert!(
@@ -553,6 +762,7 @@ fn attached_until_it_is_detached() {
     );
     let busy = call(&format!("detach {device}"));
     assert_eq!(busy.status.code(), Some(16), "{}", stderr(&busy));
+    assert!(stderr(&busy).contains("detach failed - Resource busy"));
     drop(open);
     let output = call(&format!("detach {device}"));
     assert!(output.status.success(), "{}", stderr(&output));
@@ -657,6 +867,14 @@ fn attached_until_it_is_detached() {
         assert_eq!(warned, warns, "{option}: {printed}");
         said("detach disk1");
     }
+
+    // An image whose file was removed keeps its number.
+    said("create -size 10m -fs HFS+ -volname Gone c");
+    said("attach c.dmg -mountpoint at");
+    fs::remove_file(scratch.path("c.dmg")).unwrap();
+    assert!(said("attach a.dmg").starts_with("/dev/disk2"));
+    assert_eq!(said("detach disk2"), "\"disk2\" ejected.\n");
+    assert_eq!(said("detach disk1"), "\"disk1\" ejected.\n");
 
     // Nothing to be mounted on it.
     scratch.ok(&["create", "blank.img", "--size", "1m", "--fs", "none"]);

@@ -29,6 +29,9 @@ pub struct Entry {
     pub partitions: Vec<Part>,
     /// Size of the disk in bytes.
     pub size: u64,
+    /// True if only a section of the disk is in use.
+    #[serde(default)]
+    pub partial: bool,
     /// True if this use is read-only.
     pub read_only: bool,
     /// True if it is encrypted.
@@ -137,6 +140,9 @@ pub struct Mount {
     /// UUID of the volume.
     #[serde(default)]
     pub uuid: Option<String>,
+    /// Time of formatting, in seconds of Unix time.
+    #[serde(default)]
+    pub created: Option<i64>,
     /// Length of the volume in bytes.
     #[serde(default)]
     pub size: u64,
@@ -196,6 +202,7 @@ impl Entry {
             scheme: None,
             partitions: Vec::new(),
             size: 0,
+            partial: false,
             read_only: false,
             encrypted: false,
             process: 0,

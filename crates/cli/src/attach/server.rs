@@ -424,6 +424,9 @@ fn entry_of(volume: &AttachedVolume, info: Option<&VolumeInfo>, made: bool) -> M
         uuid: info
             .and_then(|info| info.uuid)
             .map(|uuid| uuid.hyphenated().to_string().to_uppercase()),
+        created: info
+            .and_then(|info| info.created)
+            .map(|created| created.seconds),
         size: info.map_or(0, |info| info.total),
         block_size: info.map_or(0, |info| info.block_size),
         journaled: info.is_some_and(|info| info.journaled),
@@ -489,6 +492,7 @@ fn publish(
         scheme: image.partitions().map(|map| map.scheme.to_string()),
         partitions: partitions(image, &attached.device),
         size: image.disk().info().len,
+        partial: job.opening.is_partial(),
         read_only: attached.read_only,
         encrypted: image.encryption().is_some(),
         places: attached

@@ -23,8 +23,8 @@ use crate::recipe::{self, Recipe};
 
 /// Create a disk image for distributing software
 ///
-/// The contents of a FOLDER are copied into the volume; an application (a folder ending in .app) or
-/// a file is copied under its own name. The window's icon, background and layout are stored as the
+/// The contents of a FOLDER are copied into the volume; a bundle (a folder ending in .app, .pkg,
+/// .framework and so on) or a file is copied under its own name. The window's icon, background and layout are stored as the
 /// Finder reads them: .VolumeIcon.icns, a picture in .background, and .DS_Store. Nothing is
 /// mounted.
 ///
@@ -203,10 +203,10 @@ impl Dmg {
         Ok(items)
     }
 
-    /// Returns the name of the first source, without the extension of an application.
+    /// Returns the name of the first source, without the extension of a bundle.
     fn name_of_source(&self) -> Option<String> {
         let path = self.sources.first()?.canonicalize().ok()?;
-        let name = if path.is_dir() && !is_application(&path) {
+        let name = if path.is_dir() && !is_bundle(&path) {
             path.file_name()
         } else {
             path.file_stem()
@@ -226,12 +226,40 @@ impl Dmg {
     }
 }
 
-fn is_application(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "app")
+/// The extensions of folders that macOS treats as one object.
+const BUNDLES: [&str; 18] = [
+    "app",
+    "appex",
+    "bundle",
+    "component",
+    "driver",
+    "framework",
+    "kext",
+    "mdimporter",
+    "mpkg",
+    "pkg",
+    "plugin",
+    "prefpane",
+    "qlgenerator",
+    "saver",
+    "service",
+    "systemextension",
+    "wdgt",
+    "xpc",
+];
+
+/// Returns true for the path of a bundle, which is copied as one item.
+pub(crate) fn is_bundle(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| {
+        BUNDLES
+            .iter()
+            .any(|bundle| extension.eq_ignore_ascii_case(bundle))
+    })
 }
 
 fn item(path: &Path) -> Outcome<Item> {
-    if path.is_dir() && !is_application(path) {
+    if path.is_dir() && !is_bundle(path) {
         return Ok(Item::Contents(path.to_owned()));
     }
     let name = path.file_name().and_then(|name| name.to_str());

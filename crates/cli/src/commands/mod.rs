@@ -61,6 +61,7 @@ mod verify;
 mod xattr;
 
 pub(crate) use create::{Create, epoch};
+pub(crate) use dmg::is_bundle;
 pub(crate) use info::Info;
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bandsaw::open::Section;
 use bandsaw::{Error, Kind, Reason};
-use bandsaw_registry::Registry;
+use bandsaw_registry::{Entry, Registry, Use};
 use plist::Value as Plist;
 
 use super::call::{Call, usage};
@@ -139,8 +139,13 @@ fn run(call: &Call) -> Outcome {
     attach(call, call.image())
 }
 
-/// Attaches an image as requested, and prints its mount points.
+/// Attaches an image as requested, and prints its mount points. An image that is attached already
+/// stays as it is.
 pub(super) fn attach(call: &Call, image: &str) -> Outcome {
+    let is_whole = !call.has("shadow") && !call.has("section");
+    if let Some(entry) = attached(image)?.filter(|_| is_whole) {
+        return tell(call, &entry);
+    }
     let mut words: Vec<OsString> = ["attach", "--serving", "--folders", image]
         .map(Into::into)
         .into();
@@ -183,6 +188,9 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     } else if let Some(folder) = call.value("mountpoint") {
         words.extend(["--mountpoint".into(), folder.into()]);
     } else if let Some(folder) = call.value("mountrandom") {
+        if !Path::new(folder).is_dir() {
+            return Err(Error::not_found("attach", folder).into());
+        }
         let name = format!("dmg.{:06x}", std::process::id());
         words.extend(["--mountpoint".into(), Path::new(folder).join(name).into()]);
     } else if let Some(folder) = call.value("mountroot") {
@@ -206,18 +214,35 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
                 .in_file(image)
                 .into())
         }
-        attached => tell(call, &attached?),
+        attached => {
+            let Attached { device, .. } = attached?;
+            let mut entries = Registry::of_user()?.entries()?;
+            entries.retain(|entry| entry.device == device);
+            let entry = entries
+                .pop()
+                .ok_or_else(|| Error::not_found("attach", device))?;
+            tell(call, &entry)
+        }
     }
+}
+
+/// Returns the entry of an image if it is attached without a shadow file.
+fn attached(image: &str) -> Outcome<Option<Entry>> {
+    let Ok(path) = Path::new(image).canonicalize() else {
+        return Ok(None);
+    };
+    let is_it = |entry: &Entry| {
+        entry.used == Use::Attached
+            && entry.layers.is_empty()
+            && !entry.partial
+            && entry.image.canonicalize().is_ok_and(|other| other == path)
+    };
+    Ok(Registry::of_user()?.entries()?.into_iter().find(is_it))
 }
 
 /// Prints the device and its volumes, in the three columns that programs expect, or as a property
 /// list.
-fn tell(call: &Call, attached: &Attached) -> Outcome {
-    let entries = Registry::of_user()?.entries()?;
-    let entry = entries
-        .iter()
-        .find(|entry| entry.device == attached.device)
-        .ok_or_else(|| Error::not_found("attach", attached.device.clone()))?;
+fn tell(call: &Call, entry: &Entry) -> Outcome {
     let entities = entities(entry);
     if call.has("plist") {
         let entities = entities.iter().map(Entity::plist).collect();

@@ -15,7 +15,7 @@ use super::table::Effect::{Done, Ignored, Refused};
 use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
 use super::{attach, convert, segment};
-use crate::commands::epoch;
+use crate::commands::{epoch, is_bundle};
 use crate::encrypting::NewEncryptionArgs;
 use crate::failure::Outcome;
 use crate::progress::Bar;
@@ -32,8 +32,8 @@ const OPTIONS: &[Opt] = &[
         &["srcfolder", "srcdir"],
         Value("folder"),
         Done(
-            "copies the contents of the folder into the volume; if given several times, the \
-             folders themselves",
+            "copies the contents of the folder into the volume; a bundle such as an application, \
+             or each of several sources, as one item",
         ),
     ),
     opt(
@@ -312,7 +312,7 @@ fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
 
 fn item(source: &str, contents: bool) -> Outcome<Item> {
     let path = PathBuf::from(source);
-    if contents && path.is_dir() {
+    if contents && path.is_dir() && !is_bundle(&path) {
         return Ok(Item::Contents(path));
     }
     let name = path

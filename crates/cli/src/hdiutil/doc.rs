@@ -11,8 +11,9 @@ const HEAD: &str = "\
 Called as `hdiutil` (a link of that name to `bandsaw`), or as `bandsaw hdiutil ...`, the command accepts the verbs and options of macOS's
 hdiutil. `bandsaw hdiutil help -markdown` prints this page from the tables that the command parses its arguments with.
 
-* Options have one dash or two, may be abbreviated to an unambiguous prefix, and take their value after a space or `=`.
-* Sizes are powers of two: `b` sectors of 512 bytes, `k`, `m`, `g` (2^30), `t`, `p`, `e`; a bare number counts sectors.
+* Options have one dash or two, in any case, may be abbreviated to an unambiguous prefix, and take their value after a space or `=`.
+* Sizes are powers of two: `b` sectors of 512 bytes, `k`, `m`, `g` (2^30), `t`, `p`, `e`; a bare number counts bytes, as the manual says by
+  its reference to mkfile(8) (no recording).
 * The exit code is 0, or 1 for every failure. Standard error has `hdiutil: VERB failed - MESSAGE` with hdiutil's message, then details from
   Bandsaw.
 * The extension of the format (`.dmg`, `.sparseimage`, `.sparsebundle`, `.cdr`) is added to the name of a new image that lacks it.

@@ -21,7 +21,10 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["hfs"],
         Nothing,
-        Done("creates an HFS+ volume; with -iso, both in one image, by xorriso"),
+        Done(
+            "creates an HFS+ volume; with -iso, both in one image, by xorriso; without -hfs, -iso \
+             and -joliet, all three",
+        ),
     ),
     opt(
         &["iso"],
@@ -133,11 +136,12 @@ const OPTIONS: &[Opt] = &[
         Ignored("all files of the folder are included"),
     ),
     opt(
-        &[
-            "hfs-blessed-directory",
-            "hfs-openfolder",
-            "hfs-startupfile-size",
-        ],
+        &["hfs-openfolder"],
+        Value("folder"),
+        Ignored("the Finder shows a mounted volume by its own preferences"),
+    ),
+    opt(
+        &["hfs-blessed-directory", "hfs-startupfile-size"],
         Value("value"),
         Refused("bootable Mac volumes are not supported"),
     ),
@@ -181,13 +185,8 @@ const OF_MKISOFS: [(&str, &str); 13] = [
 ];
 
 fn run(call: &Call) -> Outcome {
-    let is_iso = call.has("iso") || call.has("joliet");
-    if !is_iso && !call.has("hfs") {
-        return Err(usage(
-            "choose -hfs, or -iso -joliet: without them UDF is included, which is not supported"
-                .to_owned(),
-        ));
-    }
+    let is_every = is_every(call);
+    let is_iso = is_every || call.has("iso") || call.has("joliet");
     let mut path = PathBuf::from(
         call.value("o")
             .ok_or_else(|| usage("-o is required".to_owned()))?,
@@ -211,6 +210,11 @@ fn run(call: &Call) -> Outcome {
         hfs(call, &path, name)?
     }
     call.created(&[path])
+}
+
+/// Returns true if no file system is named: the image has all that are supported.
+fn is_every(call: &Call) -> bool {
+    !["hfs", "iso", "joliet"].iter().any(|kind| call.has(kind))
 }
 
 fn hfs(call: &Call, path: &Path, name: String) -> Outcome {
@@ -252,7 +256,7 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
         .args(["-as", "mkisofs", "-r", "-quiet", "-V", name, "-o"])
         .arg(&scratch);
     for (option, word) in OF_MKISOFS {
-        if call.has(option) {
+        if call.has(option) || is_every(call) && ["joliet", "hfs"].contains(&option) {
             command.arg(word).args(call.value(option));
         }
     }
@@ -265,9 +269,12 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
             command.args([word, glob]);
         }
     }
+    // An absolute path cannot be taken for an option.
+    let folder = Path::new(call.image())
+        .canonicalize()
+        .map_err(|error| Error::io("makehybrid", "find", error).in_file(call.image()))?;
     command
-        .arg("--")
-        .arg(call.image())
+        .arg(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

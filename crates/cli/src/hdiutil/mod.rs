@@ -37,8 +37,7 @@ mod udifderez;
 mod udifrez;
 mod verify;
 
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsString;
 
 use bandsaw::address::redacted;
 use bandsaw::{Kind, Reason};
@@ -86,15 +85,6 @@ pub(crate) enum AppleCli {
 }
 
 impl AppleCli {
-    /// Returns the emulated program of this name.
-    pub(crate) fn of(program: Option<&OsStr>) -> Option<Self> {
-        match Path::new(program?).file_name()?.to_str()? {
-            "hdiutil" => Some(Self::Hdiutil),
-            "diskutil" => Some(Self::Diskutil),
-            _ => None,
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Self::Hdiutil => "hdiutil",
@@ -158,7 +148,11 @@ const FAILED: u8 = 1;
 const BUSY: u8 = 16;
 
 fn verb(tool: AppleCli, verbs: &[&'static Verb], name: &str) -> Outcome<&'static Verb> {
-    let found = verbs.iter().find(|verb| verb.names.contains(&name));
+    let found = verbs.iter().find(|verb| {
+        verb.names
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(name))
+    });
     found.copied().ok_or_else(|| {
         Failure::usage(
             tool.name(),
@@ -316,14 +310,19 @@ mod tests {
             .flat_map(|(at, table)| table.iter().map(move |verb| (at, verb)))
         {
             assert!(
-                verb.names.iter().all(|name| verbs.insert((table, name))),
+                verb.names
+                    .iter()
+                    .all(|name| verbs.insert((table, name.to_ascii_lowercase()))),
                 "{:?}",
                 verb.names
             );
             let mut options = BTreeSet::new();
             for option in verb.options() {
                 assert!(
-                    option.names.iter().all(|name| options.insert(name)),
+                    option
+                        .names
+                        .iter()
+                        .all(|name| options.insert(name.to_ascii_lowercase())),
                     "{}: {:?}",
                     verb.names[0],
                     option.names
@@ -347,6 +346,11 @@ mod tests {
         assert_eq!(
             (call.key("imagekey", "a"), call.key("imagekey", "b")),
             (Some("1"), Some("2"))
+        );
+        let call = parse("CREATE", "-SrcFolder=src -noSpotlight x.dmg").unwrap();
+        assert_eq!(
+            (call.value("srcfolder"), call.image()),
+            (Some("src"), "x.dmg")
         );
         let call = parse("create", "-size=1m -encryption x.dmg").unwrap();
         assert_eq!(

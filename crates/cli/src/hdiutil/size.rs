@@ -6,7 +6,8 @@ use crate::failure::Outcome;
 /// The size of a sector, in bytes.
 pub(super) const SECTOR: u64 = 512;
 
-/// Parses `10g`, `1.5m` or `2048b`; a bare number counts sectors. Parts of a sector are rounded up.
+/// Parses `10g`, `1.5m` or `2048b`; a bare number counts bytes, as for mkfile(8), to which the manual
+/// of hdiutil refers. Parts of a sector are rounded up.
 pub(super) fn parse(text: &str) -> Outcome<u64> {
     let wrong = || {
         usage(format!(
@@ -15,7 +16,8 @@ pub(super) fn parse(text: &str) -> Outcome<u64> {
     };
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 9,
+        "" => 0,
+        "b" => 9,
         "k" => 10,
         "m" => 20,
         "g" => 30,
@@ -56,7 +58,8 @@ mod tests {
             ("10g", 10 << 30),
             ("1M", 1 << 20),
             ("1.5m", 3 << 19),
-            ("20480", 20480 * 512),
+            ("20480", 20480),
+            ("1000000", 1_000_448),
             ("8b", 4096),
             ("1e", 1 << 60),
             (

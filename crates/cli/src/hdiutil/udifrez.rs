@@ -22,9 +22,10 @@ const OPTIONS: &[Opt] = &[
 
 pub(super) const VERB: Verb = Verb {
     names: &["udifrez"],
-    operands: "*image*",
-    count: (1, 1),
-    says: "Puts resources, such as a license, into a compressed or read-only image",
+    operands: "[*word*] *image*",
+    count: (1, 2),
+    says: "Puts resources, such as a license, into a compressed or read-only image; a word before \
+           it is ignored, as CPack passes one",
     options: &[COMMON, PLIST, OPENING, OPTIONS],
     run: Some(run),
 };
@@ -34,5 +35,6 @@ fn run(call: &Call) -> Outcome {
         .value("xml")
         .ok_or_else(|| usage("-xml is required: lists in Rez are not supported".to_owned()))?;
     let all = call.has("replaceall");
-    resources::put(call.image(), list, all, call.opening(), &call.output)
+    let image = call.operands().last().map_or("", String::as_str);
+    resources::put(image, list, all, call.opening(), &call.output)
 }
