@@ -69,7 +69,10 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Integrity", &["verify", "checksum", "diagnose", "report"]),
     ("Encryption", &["passwd", "isencrypted", "erase-keys"]),
     ("Serving", &["serve", "list"]),
-    ("Other", &["bench", "hdiutil", "diskutil", "completions"]),
+    (
+        "Other",
+        &["bench", "hdiutil", "diskutil", "shims", "completions"],
+    ),
 ];
 
 /// Prints the help that `words` ask for, and exits.

@@ -29,6 +29,7 @@ mod output;
 mod passphrase;
 mod progress;
 mod recipe;
+mod shims;
 mod signals;
 mod source;
 mod target;
@@ -39,7 +40,6 @@ mod verifying;
 
 use std::process::ExitCode;
 
-use hdiutil::AppleCli;
 use output::Output;
 
 #[cfg(target_env = "musl")]
@@ -50,8 +50,8 @@ fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
     passphrase::hide(&words);
-    if let Some(tool) = AppleCli::of(words.first().map(|word| &**word)) {
-        return ExitCode::from(hdiutil::run(tool, &words[1..]));
+    if let Some(shim) = shims::of(words.first().map(|word| &**word)) {
+        return ExitCode::from(shims::run(shim, &words[1..]));
     }
     let cli = args::parse(words);
     if let Some((tool, words)) = cli.command.apple_cli() {

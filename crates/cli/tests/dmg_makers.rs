@@ -1,11 +1,11 @@
-//! Programs that make disk images with macOS's `hdiutil`, unmodified, with ours in its place:
-//! dmgbuild and create-dmg.
+//! Programs that make disk images on a Mac, unmodified, with the links of `bandsaw shims` in place of
+//! macOS's programs: dmgbuild, create-dmg (the one of npm, and the shell script) and tauri's script.
 //!
-//! What else they want of a Mac are stand-ins of a line or two: `ditto` copies, `sw_vers` tells a
-//! version.
+//! Those that no registry has are searched for in the folder `BANDSAW_MAC_PROGRAMS`: checkouts of
+//! create-dmg/create-dmg and tauri-apps/tauri under the names `create-dmg` and `tauri`.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::common::skip::{skip, without_program};
@@ -16,17 +16,7 @@ fn scratch() -> Scratch {
     let scratch = Scratch::new();
     scratch.write("src/App.app/Contents/Info.plist", "list");
     scratch.write("src/Read me.txt", "read");
-    for (name, script) in [
-        ("ditto", "exec cp -a \"$1\" \"$2\""),
-        (
-            "sw_vers",
-            "printf 'ProductName:\\t\\tmacOS\\nProductVersion:\\t\\t14.0\\nBuildVersion:\\t\\t23A344\\n'",
-        ),
-    ] {
-        let path = scratch.write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    symlink(env!("CARGO_BIN_EXE_bandsaw"), scratch.path("bin/hdiutil")).unwrap();
+    scratch.ok(&["shims", "install", "bin"]);
     fs::create_dir(scratch.path("run")).unwrap();
     scratch
 }
@@ -168,4 +158,116 @@ fn create_dmg() {
         "{:?}",
         scratch.names()
     );
+}
+
+/// The script in the folder of such programs.
+fn script_of(program: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os("BANDSAW_MAC_PROGRAMS")?).join(program);
+    path.is_file().then_some(path)
+}
+
+/// Places the script and its files as tauri's bundler does, and returns its path.
+fn placed_as_by_tauri(scratch: &Scratch, script: &Path) -> PathBuf {
+    let support = "bundle/share/create-dmg/support";
+    for name in ["template.applescript", "eula-resources-template.xml"] {
+        let file = fs::read(script.with_file_name(name)).unwrap();
+        scratch.write(&format!("{support}/{name}"), file);
+    }
+    scratch.write("bundle/dmg/bundle_dmg.sh", fs::read(script).unwrap())
+}
+
+/// Prints the records of the Finder's file, one per line.
+const DS_STORE: &str = "import sys, ds_store
+for entry in sorted(ds_store.DSStore.open(sys.argv[1], 'r+'), key=str):
+    print(entry.filename, entry.code.decode(), entry.value)
+";
+
+/// Runs a shell script that lays out the window by AppleScript, and compares what the image has.
+fn lays_out(program: &str, script: &str) {
+    let scratch = scratch();
+    let Some(mut script) = script_of(script) else {
+        return skip(program, "not in BANDSAW_MAC_PROGRAMS");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip(program, &why);
+    }
+    scratch.write("bg.png", "picture");
+    scratch.write("icon.icns", b"icns\0\0\0\x08");
+    scratch.write("LICENSE", "be nice");
+    if script.ends_with("bundle_dmg") {
+        script = placed_as_by_tauri(&scratch, &script);
+    }
+    // osascript is called by its full path.
+    let run = "mount -t overlay overlay -o lowerdir=\"$PWD/bin\":/usr/bin /usr/bin
+        mkdir -p /Volumes
+        mount -t tmpfs tmpfs /Volumes
+        exec bash \"$1\" --volname Test --volicon icon.icns --background bg.png --window-pos 100 120 \
+            --window-size 500 350 --icon-size 96 --text-size 14 --icon App.app 120 150 --hide-extension App.app \
+            --app-drop-link 380 150 --eula LICENSE made.dmg src";
+    let output = apart(&scratch, run, &[script.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    scratch.ok(&["check", "made.dmg"]);
+    scratch.ok(&["verify", "made.dmg"]);
+    let names = scratch.ok(&["ls", "-a", "made.dmg:/"]);
+    for name in [
+        ".DS_Store",
+        ".VolumeIcon.icns",
+        ".background",
+        "Applications",
+    ] {
+        assert!(names.lines().any(|line| line == name), "{names}");
+    }
+    assert_eq!(
+        scratch.ok(&["cat", "made.dmg:/.background/bg.png"]),
+        "picture"
+    );
+    let info = |path: &str| {
+        let output = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", path]);
+        assert!(output.status.success(), "{path}: {}", everything(&output));
+        output.stdout
+    };
+    assert_eq!(info("made.dmg:/.VolumeIcon.icns")[4..8], *b"icnC");
+    assert_eq!(info("made.dmg:/")[8..10], [4, 0], "a custom icon");
+    assert_eq!(
+        info("made.dmg:/App.app")[8..10],
+        [0, 0x10],
+        "a hidden extension"
+    );
+    let resources = scratch.ok(&["resources", "list", "made.dmg"]);
+    assert!(resources.contains("TEXT"), "{resources}");
+    let Some(python) = peer_python("ds_store") else {
+        return without_program(program, "no Python with ds_store");
+    };
+    scratch.write(
+        "DS_Store",
+        scratch.run(&["cat", "made.dmg:/.DS_Store"]).stdout,
+    );
+    let read = Command::new(python)
+        .args(["-c", DS_STORE])
+        .arg(scratch.path("DS_Store"))
+        .output()
+        .unwrap();
+    let records = everything(&read);
+    for part in [
+        "App.app Iloc (120, 150)",
+        "Applications Iloc (380, 150)",
+        "'WindowBounds': '{{100, 430}, {500, 350}}'",
+        "'iconSize': 96.0",
+        "'textSize': 14.0",
+        "'backgroundType': 2",
+        "'arrangeBy': 'none'",
+    ] {
+        assert!(records.contains(part), "{part}: {records}");
+    }
+}
+
+#[test]
+fn create_dmg_the_shell_script() {
+    lays_out("create_dmg_the_shell_script", "create-dmg/create-dmg");
+}
+
+#[test]
+fn the_script_of_tauri() {
+    let script = "tauri/crates/tauri-bundler/src/bundle/macos/dmg/bundle_dmg";
+    lays_out("the_script_of_tauri", script);
 }

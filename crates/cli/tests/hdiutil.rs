@@ -740,7 +740,8 @@ fn attached_until_it_is_detached() {
     // By the names of macOS, with Linux's prefix and without.
     #[cfg(target_os = "linux")]
     for name in ["com.apple.FinderInfo", "user.com.apple.FinderInfo"] {
-        let (path, value) = (scratch.path("at/letter"), [name.len() as u8; 32]);
+        let (path, mut value) = (scratch.path("at/letter"), [0; 32]);
+        value[..16].fill(name.len() as u8); // the rest belongs to the system
         rustix::fs::setxattr(&path, name, &value, rustix::fs::XattrFlags::empty()).unwrap();
         for name in ["com.apple.FinderInfo", "user.com.apple.FinderInfo"] {
             let mut read = [0; 32];

@@ -45,6 +45,9 @@ const WITHOUT: &[(&str, &str)] = &[
     ("hdiutil", "another program"),
     ("resources", "a group"),
     ("resources-extract", "contents"),
+    ("shims", "a group"),
+    ("shims-install", "links"),
+    ("shims-list", "a list for people"),
     ("snapshot", "a group"),
     ("stack", "a group"),
 ];

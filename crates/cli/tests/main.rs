@@ -32,6 +32,7 @@ mod refusals;
 mod report;
 mod round_trip;
 mod serve;
+mod shims;
 mod signals;
 mod space;
 mod stack;

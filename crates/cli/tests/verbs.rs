@@ -78,9 +78,9 @@ fn class(verb: &str) -> Option<Class> {
         | "bench-images" | "cat" | "check" | "checksum" | "completions" | "convert" | "create"
         | "detach" | "diagnose" | "dmg" | "du" | "extract" | "info" | "isencrypted" | "join"
         | "list" | "ls" | "passwd-list" | "report" | "resources-extract" | "resources-list"
-        | "segment" | "snapshot-list" | "stack-create" | "stack-flatten" | "stack-info"
-        | "stat" | "tree" | "verify" => Reads,
-        "bench" | "resources" | "snapshot" | "stack" => Group,
+        | "segment" | "shims-install" | "shims-list" | "snapshot-list" | "stack-create"
+        | "stack-flatten" | "stack-info" | "stat" | "tree" | "verify" => Reads,
+        "bench" | "resources" | "shims" | "snapshot" | "stack" => Group,
         "checkpoint" => Elsewhere("changes bundles in buckets only"),
         "erase-keys" => Elsewhere("destroys the contents"),
         "format" => Elsewhere("erases the contents, and refuses to without --overwrite"),

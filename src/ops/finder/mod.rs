@@ -40,6 +40,40 @@ const HAS_CUSTOM_ICON: u16 = 0x0400;
 const EXTENSION_HIDDEN: u16 = 0x0010;
 const INVISIBLE: u16 = 0x4000;
 
+/// A background picture that is in a folder of the root of an existing volume.
+#[derive(Debug, Clone, Copy)]
+pub struct VolumePicture<'a> {
+    /// The volume name.
+    pub volume: &'a str,
+    /// Time of formatting of the volume.
+    pub created: Timestamp,
+    /// Name and number of the folder; 0 for file systems with numbers of more than 32 bits.
+    pub folder: (&'a str, u32),
+    /// Name and number of the file in it.
+    pub file: (&'a str, u32),
+}
+
+/// Returns the contents of `.DS_Store` with which the Finder shows the root of an existing volume
+/// according to `settings`. Its icon, its hidden names and the path of its picture are not used; a
+/// picture is `picture`, and then `settings` has to have one as well.
+pub fn stored_settings(
+    settings: &WindowSettings,
+    picture: Option<&VolumePicture<'_>>,
+) -> Result<Vec<u8>> {
+    let alias = picture.map(|picture| {
+        let date = mac_date(picture.created, false);
+        Alias {
+            volume: picture.volume,
+            volume_created: date,
+            folder: picture.folder,
+            file: picture.file,
+            created: date,
+        }
+        .to_bytes()
+    });
+    store(settings, alias)
+}
+
 /// Properties of the volume to be built.
 pub(super) struct DressedVolume<'a> {
     pub(super) name: &'a str,

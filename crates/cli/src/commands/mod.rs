@@ -51,6 +51,7 @@ pub(crate) mod resources;
 mod rm;
 pub(crate) mod segment;
 mod serve;
+mod shims;
 mod snapshot;
 mod stack;
 mod stat;
@@ -193,6 +194,8 @@ pub(crate) enum Command {
     Hdiutil(apple_cli::Hdiutil),
     /// Emulate `diskutil image` of macOS 26
     Diskutil(apple_cli::Diskutil),
+    /// Stand in for macOS's programs in release scripts
+    Shims(shims::Shims),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Print the candidates for a word
@@ -273,6 +276,7 @@ impl Command {
                 "hdiutil",
                 "internal: arguments of another program",
             )),
+            Self::Shims(verb) => verb.run(output),
             Self::Completions(verb) => verb.run(output),
             Self::Complete(verb) => verb.run(output),
             Self::Man(verb) => verb.run(output),

@@ -1,0 +1,194 @@
+//! `ditto`: copies of files and folders with modes, dates and extended attributes.
+
+use std::collections::HashMap;
+use std::fs::{self, File, FileTimes};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use bandsaw::platform::nodes;
+use bandsaw::{Error, Kind};
+
+use super::{refused, unknown};
+use crate::failure::Outcome;
+
+const LAYER: &str = "copy";
+
+pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
+    let mut copy = Copy {
+        attributes: true,
+        is_root: rustix::process::geteuid().is_root(),
+        links: HashMap::new(),
+    };
+    let mut paths = Vec::new();
+    for word in words {
+        match word.as_str() {
+            // Everything that they ask for is always done.
+            "--rsrc" | "-rsrc" | "--extattr" | "--qtn" | "-V" | "-v" => {}
+            "--norsrc" | "--noextattr" => copy.attributes = false,
+            // Access lists are not kept by any file system here, so none are copied.
+            "--acl" | "--noacl" => {}
+            "--hfsCompression" => {
+                return Err(refused(
+                    "--hfsCompression is not supported: use `bandsaw compress IMAGE:/PATH` on the \
+                     detached image",
+                ));
+            }
+            "-c" | "-x" | "-k" | "-z" | "-j" | "--keepParent" | "--sequesterRsrc" => {
+                return Err(refused(format!(
+                    "{word}: archives are not supported; use zip, unzip or cpio"
+                )));
+            }
+            word if word.starts_with('-') => return Err(unknown(word)),
+            path => paths.push(Path::new(path)),
+        }
+    }
+    let Some((to, from @ [_, ..])) = paths.split_last() else {
+        return Err(refused("expected a source and a destination"));
+    };
+    for from in from {
+        let meta = fs::symlink_metadata(from).map_err(|error| failed("find", error, from))?;
+        if meta.is_dir() && is_inside(to, from).map_err(|error| failed("find", error, to))? {
+            let message = "is inside the folder to be copied";
+            return Err(Error::new(Kind::Conflict, LAYER, message)
+                .in_file(to)
+                .into());
+        }
+        if !meta.is_dir() && to.is_dir() {
+            let name = from.file_name().unwrap_or_default();
+            copy.node(from, &to.join(name))?;
+        } else {
+            make_parents(to)?;
+            copy.node(from, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// A copy of several trees.
+struct Copy {
+    /// Extended attributes are copied, the resource fork and the Finder info among them.
+    attributes: bool,
+    /// Owners are kept.
+    is_root: bool,
+    /// The copies of files with several names, by device and inode.
+    links: HashMap<(u64, u64), PathBuf>,
+}
+
+impl Copy {
+    /// Copies a file, a symbolic link, or a folder into an existing one.
+    fn node(&mut self, from: &Path, to: &Path) -> Outcome {
+        let meta = fs::symlink_metadata(from).map_err(|error| failed("find", error, from))?;
+        if meta.is_dir() {
+            return self.folder(from, to, &meta);
+        }
+        if to.is_dir() && !to.is_symlink() {
+            return Err(
+                Error::new(Kind::Conflict, LAYER, "is a folder, expected a file")
+                    .in_file(to)
+                    .into(),
+            );
+        }
+        if meta.is_symlink() {
+            let target = fs::read_link(from).map_err(|error| failed("read", error, from))?;
+            remove(to)?;
+            symlink(target, to).map_err(|error| failed("make the link", error, to))?;
+            return self.own(to, &meta);
+        }
+        if !meta.is_file() {
+            let message = "a special file, which is not copied";
+            return Err(Error::new(Kind::Unsupported, LAYER, message)
+                .in_file(from)
+                .into());
+        }
+        remove(to)?;
+        let identity = (meta.dev(), meta.ino());
+        if let Some(first) = self.links.get(&identity) {
+            fs::hard_link(first, to).map_err(|error| failed("make the link", error, to))?;
+            return Ok(());
+        }
+        let mut source = File::open(from).map_err(|error| failed("open", error, from))?;
+        let mut target = File::create_new(to).map_err(|error| failed("create", error, to))?;
+        io::copy(&mut source, &mut target).map_err(|error| failed("write", error, to))?;
+        if meta.nlink() > 1 {
+            self.links.insert(identity, to.to_owned());
+        }
+        self.finish(&source, &target, &meta, to)
+    }
+
+    fn folder(&mut self, from: &Path, to: &Path, meta: &fs::Metadata) -> Outcome {
+        if !to.is_dir() {
+            fs::create_dir(to).map_err(|error| failed("create", error, to))?;
+        }
+        let entries = fs::read_dir(from)
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(|error| failed("list", error, from))?;
+        let mut names: Vec<_> = entries.iter().map(fs::DirEntry::file_name).collect();
+        names.sort();
+        for name in names {
+            self.node(&from.join(&name), &to.join(&name))?;
+        }
+        // Last, as the copies of its entries change its date and its mode may forbid them.
+        let open = |path: &Path| File::open(path).map_err(|error| failed("open", error, path));
+        self.finish(&open(from)?, &open(to)?, meta, to)
+    }
+
+    /// Copies everything but the contents.
+    fn finish(&self, from: &File, to: &File, meta: &fs::Metadata, path: &Path) -> Outcome {
+        if self.attributes {
+            let all = nodes::xattrs(from.as_fd());
+            for (name, value) in all.map_err(|error| failed("read attributes", error, path))? {
+                nodes::set_xattr(to.as_fd(), &name, &value)
+                    .map_err(|error| failed("set attributes", error, path))?;
+            }
+        }
+        self.own(path, meta)?;
+        let times = FileTimes::new()
+            .set_accessed(meta.accessed()?)
+            .set_modified(meta.modified()?);
+        to.set_permissions(fs::Permissions::from_mode(meta.mode() & 0o7777))
+            .and_then(|()| to.set_times(times))
+            .map_err(|error| failed("set metadata", error, path))?;
+        Ok(())
+    }
+
+    fn own(&self, path: &Path, meta: &fs::Metadata) -> Outcome {
+        if self.is_root {
+            lchown(path, Some(meta.uid()), Some(meta.gid()))
+                .map_err(|error| failed("set the owner", error, path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if `path`, which may not exist yet, is in `folder` or is the same.
+fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
+    let (path, folder) = (std::path::absolute(path)?, folder.canonicalize()?);
+    let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
+    Ok(existing.is_some_and(|existing| existing.starts_with(folder)))
+}
+
+/// Removes a file that a copy replaces.
+fn remove(path: &Path) -> Outcome {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("replace", error, path).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn make_parents(path: &Path) -> Outcome {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    parent
+        .map_or(Ok(()), fs::create_dir_all)
+        .map_err(|error| failed("create", error, path))?;
+    Ok(())
+}
+
+fn failed(doing: &'static str, error: io::Error, path: &Path) -> Error {
+    Error::io(LAYER, doing, error).in_file(path)
+}

@@ -1,0 +1,700 @@
+//! The statements and expressions of the scripts.
+
+use std::path::Path;
+
+use super::super::refused;
+use super::finder::{Disk, Part};
+use super::tokens::{Line, Token, lines};
+use crate::failure::{Failure, Outcome};
+
+/// A limit for loops, which wait for the Finder.
+const MOST_TURNS: u32 = 1000;
+/// A limit for nested expressions and blocks.
+const MOST_LEVELS: usize = 50;
+
+/// A value of an expression.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Number(f64),
+    Text(String),
+    Yes(bool),
+    List(Vec<Value>),
+    /// A constant of the Finder, such as `icon view`.
+    Word(&'static str),
+    Finder,
+    /// A part of a volume, by the volume's number.
+    Part(usize, Part),
+    /// A file by an absolute path.
+    File(String),
+    Nothing,
+}
+
+/// The constants of the Finder.
+const WORDS: [&str; 14] = [
+    "icon view",
+    "list view",
+    "column view",
+    "flow view",
+    "not arranged",
+    "snap to grid",
+    "arranged by name",
+    "arranged by modification date",
+    "arranged by creation date",
+    "arranged by size",
+    "arranged by kind",
+    "arranged by label",
+    "bottom",
+    "right",
+];
+
+/// The properties that can be set.
+const PROPERTIES: [&str; 17] = [
+    "current view",
+    "toolbar visible",
+    "statusbar visible",
+    "status bar visible",
+    "pathbar visible",
+    "sidebar width",
+    "bounds",
+    "icon size",
+    "text size",
+    "arrangement",
+    "shows item info",
+    "shows icon preview",
+    "label position",
+    "background color",
+    "background picture",
+    "extension hidden",
+    "position",
+];
+
+impl Value {
+    /// Returns the text, to which a list of one and a number are converted.
+    fn text(&self) -> Outcome<String> {
+        match self {
+            Self::Text(text) => Ok(text.clone()),
+            Self::Number(number) => Ok(number.to_string()),
+            Self::Yes(yes) => Ok(yes.to_string()),
+            Self::List(list) => list.iter().map(Self::text).collect(),
+            _ => Err(self.not("a text")),
+        }
+    }
+
+    fn number(&self) -> Outcome<f64> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Text(text) => text.trim().parse().map_err(|_| self.not("a number")),
+            _ => Err(self.not("a number")),
+        }
+    }
+
+    pub(super) fn yes(&self) -> Outcome<bool> {
+        match self {
+            Self::Yes(yes) => Ok(*yes),
+            _ => Err(self.not("true or false")),
+        }
+    }
+
+    pub(super) fn word(&self) -> Outcome<&'static str> {
+        match self {
+            Self::Word(word) => Ok(word),
+            _ => Err(self.not("a constant of the Finder")),
+        }
+    }
+
+    /// Returns the path of a file.
+    pub(super) fn file(&self) -> Outcome<&str> {
+        match self {
+            Self::File(path) | Self::Text(path) | Self::Part(_, Part::File(path)) => Ok(path),
+            Self::Part(_, Part::Item(name)) => Ok(name),
+            _ => Err(self.not("a file")),
+        }
+    }
+
+    /// Returns a number from 0 to 65,535, rounded.
+    pub(super) fn count(&self) -> Outcome<u32> {
+        Ok(self.between(0.0, 65535.0)?.round() as u32)
+    }
+
+    pub(super) fn between(&self, least: f64, most: f64) -> Outcome<f64> {
+        let number = self.number()?;
+        match (least..=most).contains(&number) {
+            true => Ok(number),
+            false => Err(refused(format!(
+                "{number}: expected a number from {least} to {most}"
+            ))),
+        }
+    }
+
+    /// Returns a list of this many such numbers.
+    pub(super) fn counts<const N: usize>(&self) -> Outcome<[u32; N]> {
+        let wrong = || self.not("a list of that length");
+        let Self::List(list) = self else {
+            return Err(wrong());
+        };
+        let numbers: Vec<u32> = list.iter().map(Self::count).collect::<Outcome<_>>()?;
+        numbers.try_into().map_err(|_| wrong())
+    }
+
+    fn not(&self, expected: &str) -> Failure {
+        refused(format!("expected {expected}, found {self:?}"))
+    }
+}
+
+/// A script, parsed into words.
+#[derive(Debug)]
+pub(super) struct Script {
+    lines: Vec<Line>,
+}
+
+impl Script {
+    pub(super) fn parse(text: &str) -> Outcome<Self> {
+        Ok(Self {
+            lines: lines(text)?,
+        })
+    }
+
+    /// Runs the script with these arguments; `log` writes to standard error, and the script has no
+    /// result. Settings of a volume before an error are not saved.
+    pub(super) fn run(&self, arguments: Vec<String>) -> Outcome {
+        let mut run = Run {
+            lines: &self.lines,
+            at: 0,
+            arguments: Value::List(arguments.into_iter().map(Value::Text).collect()),
+            variables: Vec::new(),
+            targets: Vec::new(),
+            disks: Vec::new(),
+        };
+        run.block(0)?;
+        run.save()
+    }
+}
+
+/// The end of a block.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    End,
+    Else,
+    /// The end of the script, or `return`.
+    Script,
+}
+
+#[derive(Debug)]
+struct Run<'a> {
+    lines: &'a [Line],
+    /// The next line.
+    at: usize,
+    arguments: Value,
+    variables: Vec<(String, Value)>,
+    /// The objects of the surrounding `tell` statements.
+    targets: Vec<Value>,
+    disks: Vec<Disk>,
+}
+
+impl Run<'_> {
+    /// Runs lines up to the end of the block.
+    fn block(&mut self, level: usize) -> Outcome<End> {
+        if level > MOST_LEVELS {
+            return Err(refused("too many nested blocks"));
+        }
+        let lines = self.lines;
+        while let Some(line) = lines.get(self.at) {
+            self.at += 1;
+            match line.tokens[..] {
+                [ref end, ..] if end.is("end") => return Ok(End::End),
+                [ref word] if word.is("else") => return Ok(End::Else),
+                [ref word, ..] if word.is("return") => return Ok(End::Script),
+                _ => {}
+            }
+            let ended = self
+                .statement(&line.tokens, level)
+                .map_err(|failure| of_line(failure, line))?;
+            if ended == End::Script {
+                return Ok(ended);
+            }
+        }
+        Ok(End::Script)
+    }
+
+    /// Skips lines up to the end of the block.
+    fn skip(&mut self) -> End {
+        let mut depth = 0;
+        let lines = self.lines;
+        while let Some(line) = lines.get(self.at) {
+            self.at += 1;
+            let first = &line.tokens[0];
+            if first.is("end") {
+                if depth == 0 {
+                    return End::End;
+                }
+                depth -= 1;
+            } else if first.is("else") && line.tokens.len() == 1 && depth == 0 {
+                return End::Else;
+            } else if opens(&line.tokens) {
+                depth += 1;
+            }
+        }
+        End::Script
+    }
+
+    /// Runs a statement, and the block that it begins. Returns whether the script goes on.
+    fn statement(&mut self, tokens: &[Token], level: usize) -> Outcome<End> {
+        let mut words = Words { tokens, at: 0 };
+        let goes_on = Ok(End::End);
+        if words.takes("on run") {
+            self.parameters(&mut words)?;
+            return self.block(level + 1);
+        }
+        if words.takes("tell") {
+            let target = self.value(&mut words, level)?;
+            self.targets.push(target);
+            let done = if words.takes("to") {
+                self.statement(words.rest(), level + 1)
+            } else {
+                words.end().and_then(|()| self.block(level + 1))
+            };
+            self.targets.pop();
+            if done.is_ok() {
+                self.save()?;
+            }
+            return done;
+        }
+        if words.takes("if") {
+            let is_true = self.value(&mut words, level)?.yes()?;
+            words.expect("then")?;
+            if !words.rest().is_empty() {
+                return match is_true {
+                    true => self.statement(words.rest(), level + 1),
+                    false => goes_on,
+                };
+            }
+            let ended = match is_true {
+                true => self.block(level + 1)?,
+                false => self.skip(),
+            };
+            return match (ended, is_true) {
+                (End::Else, true) => Ok(self.skip()),
+                (End::Else, false) => self.block(level + 1),
+                (ended, _) => Ok(ended),
+            };
+        }
+        if words.takes("repeat") {
+            return self.repeat(&mut words, level);
+        }
+        if words.takes("set") {
+            self.set(&mut words, level)?;
+        } else if words.takes("log") {
+            let text = self.value(&mut words, level)?.text()?;
+            eprintln!("{text}");
+        } else if words.takes("delay") {
+            // Nothing happens meanwhile.
+            self.value(&mut words, level)?.number()?;
+        } else if ["open", "close", "activate", "update"]
+            .iter()
+            .any(|verb| words.takes(verb))
+        {
+            // A window is neither shown nor remembered; its settings are saved in any case.
+            words.takes("without registering applications");
+            if !words.rest().is_empty() {
+                self.value(&mut words, level)?;
+            }
+        } else {
+            return Err(refused("not supported"));
+        }
+        words.end()?;
+        goes_on
+    }
+
+    /// Binds the arguments: all of them to one name, or each to one of a list.
+    fn parameters(&mut self, words: &mut Words<'_>) -> Outcome {
+        let Value::List(mut arguments) = self.arguments.clone() else {
+            return Ok(());
+        };
+        let is_list = words.takes("{");
+        let in_brackets = !is_list && words.takes("(");
+        if is_list {
+            while !words.takes("}") {
+                let name = words.name()?;
+                if arguments.is_empty() {
+                    return Err(refused(format!("the argument {name} is missing")));
+                }
+                let argument = arguments.remove(0);
+                self.assign(name, argument);
+                words.takes(",");
+            }
+        } else if !words.rest().is_empty() {
+            let name = words.name()?;
+            self.assign(name, Value::List(arguments));
+            if in_brackets {
+                words.expect(")")?;
+            }
+        }
+        words.end()
+    }
+
+    fn repeat(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<End> {
+        let (until, start) = (words.takes("until"), self.at);
+        let is_condition = until || words.takes("while");
+        let condition = words.at;
+        for turn in 0..MOST_TURNS {
+            words.at = condition;
+            self.at = start;
+            let value = self.value(words, level)?;
+            let goes_on = match is_condition {
+                true => value.yes()? != until,
+                false => {
+                    words.expect("times")?;
+                    f64::from(turn) < value.number()?
+                }
+            };
+            words.end()?;
+            if !goes_on {
+                return Ok(self.skip());
+            }
+            if self.block(level + 1)? == End::Script {
+                return Ok(End::Script);
+            }
+        }
+        Err(refused(format!("repeated {MOST_TURNS} times in vain")))
+    }
+
+    /// Sets a property of an object, or a variable.
+    fn set(&mut self, words: &mut Words<'_>, level: usize) -> Outcome {
+        words.takes("the");
+        let Some(property) = PROPERTIES.iter().find(|property| words.takes(property)) else {
+            let name = words.name()?;
+            words.expect("to")?;
+            let value = self.value(words, level)?;
+            self.assign(name, value);
+            return Ok(());
+        };
+        let named = match words.takes("of") {
+            true => Some(self.value(words, level)?),
+            false => None,
+        };
+        words.expect("to")?;
+        let value = self.value(words, level)?;
+        let target = named.or_else(|| self.targets.last().cloned());
+        let Some(Value::Part(disk, part)) = target else {
+            return Err(refused(format!("no object has the property {property}")));
+        };
+        let property = match *property {
+            "status bar visible" => "statusbar visible",
+            property => property,
+        };
+        self.disks[disk].set(&part, property, &value)
+    }
+
+    fn assign(&mut self, name: String, value: Value) {
+        self.variables
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+        self.variables.push((name, value));
+    }
+
+    fn save(&mut self) -> Outcome {
+        self.disks.iter_mut().try_for_each(Disk::save)
+    }
+
+    /// Evaluates an expression: conversions bind weakest but for comparisons.
+    fn value(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
+        if level > MOST_LEVELS {
+            return Err(refused("too many nested expressions"));
+        }
+        let left = self.converted(words, level + 1)?;
+        let unequal = words.takes("is not") || words.takes("\u{2260}");
+        let equal =
+            !unequal && (words.takes("=") || words.takes("is equal to") || words.takes("is"));
+        if !equal && !unequal {
+            return Ok(left);
+        }
+        let right = self.converted(words, level + 1)?;
+        Ok(Value::Yes((left == right) == equal))
+    }
+
+    fn converted(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
+        let mut value = self.joined(words, level)?;
+        while words.takes("as") {
+            value = match () {
+                () if words.takes("string") || words.takes("text") => Value::Text(value.text()?),
+                () if words.takes("integer") || words.takes("number") => {
+                    Value::Number(value.number()?)
+                }
+                // A file is the same by each of its names.
+                () if words.takes("alias") => value,
+                () => return Err(refused("this conversion is not supported")),
+            };
+        }
+        Ok(value)
+    }
+
+    fn joined(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
+        let mut value = self.sum(words, level)?;
+        while words.takes("&") {
+            let right = self.sum(words, level)?;
+            value = Value::Text(value.text()? + &right.text()?);
+        }
+        Ok(value)
+    }
+
+    fn sum(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
+        let mut value = self.product(words, level)?;
+        loop {
+            let sign = match () {
+                () if words.takes("+") => 1.0,
+                () if words.takes("-") => -1.0,
+                () => return Ok(value),
+            };
+            let right = self.product(words, level)?;
+            value = Value::Number(value.number()? + sign * right.number()?);
+        }
+    }
+
+    fn product(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
+        let mut value = self.term(words, level)?;
+        loop {
+            let divides = words.takes("/");
+            if !divides && !words.takes("*") {
+                return Ok(value);
+            }
+            let right = self.term(words, level)?.number()?;
+            let left = value.number()?;
+            value = Value::Number(if divides { left / right } else { left * right });
+        }
+    }
+
+    fn term(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
+        words.takes("the");
+        if let Some(constant) = WORDS.iter().find(|word| words.takes(word)) {
+            // `icon view options` is an object.
+            if *constant != "icon view" || !words.takes("options") {
+                return Ok(Value::Word(constant));
+            }
+            let (disk, _) = self.owner(words, level)?;
+            return Ok(Value::Part(disk, Part::ViewOptions));
+        }
+        if words.takes("(") {
+            let value = self.value(words, level + 1)?;
+            words.expect(")")?;
+            return Ok(value);
+        }
+        if words.takes("{") {
+            let mut list = Vec::new();
+            while !words.takes("}") {
+                list.push(self.value(words, level + 1)?);
+                if !words.takes(",") {
+                    words.expect("}")?;
+                    break;
+                }
+            }
+            return Ok(Value::List(list));
+        }
+        if words.takes("-") {
+            return Ok(Value::Number(-self.term(words, level + 1)?.number()?));
+        }
+        if words.takes("do shell script") {
+            let command = self.converted(words, level + 1)?.text()?;
+            return self.shell(&command);
+        }
+        if words.takes("true") {
+            return Ok(Value::Yes(true));
+        }
+        if words.takes("false") {
+            return Ok(Value::Yes(false));
+        }
+        if words.takes("missing value") {
+            return Ok(Value::Nothing);
+        }
+        if words.takes("application") {
+            let name = self.term(words, level + 1)?.text()?;
+            return match name.eq_ignore_ascii_case("Finder") {
+                true => Ok(Value::Finder),
+                false => Err(refused(format!("application {name} is not supported"))),
+            };
+        }
+        if words.takes("disk") {
+            let name = self.term(words, level + 1)?.text()?;
+            return self.disk(&name).map(|disk| Value::Part(disk, Part::Disk));
+        }
+        if words.takes("container window") {
+            let (disk, _) = self.owner(words, level)?;
+            return Ok(Value::Part(disk, Part::Window));
+        }
+        if words.takes("every item") {
+            let (disk, _) = self.owner(words, level)?;
+            return Ok(Value::Part(disk, Part::EveryItem));
+        }
+        if words.takes("POSIX file") || words.takes("alias") {
+            return Ok(Value::File(self.term(words, level + 1)?.text()?));
+        }
+        let is_file = words.takes("file");
+        if is_file || words.takes("item") || words.takes("folder") {
+            let name = self.term(words, level + 1)?;
+            let (disk, list) = self.owner(words, level)?;
+            if let (Value::Number(number), Some(list)) = (&name, list) {
+                let value = list.get((*number as usize).wrapping_sub(1));
+                return value
+                    .cloned()
+                    .ok_or_else(|| refused(format!("there is no item {number}")));
+            }
+            let name = name.text()?;
+            // A file in a folder is named with colons, one in the root as any item.
+            return Ok(match is_file && name.contains(':') {
+                true => Value::Part(disk, Part::File(name)),
+                false => Value::Part(disk, Part::Item(name)),
+            });
+        }
+        match words.next() {
+            Some(Token::Text(text)) => Ok(Value::Text(text.clone())),
+            Some(Token::Number(number)) => Ok(Value::Number(*number)),
+            Some(Token::Word(name)) => {
+                let known = self
+                    .variables
+                    .iter()
+                    .find(|(known, _)| known.eq_ignore_ascii_case(name));
+                known
+                    .map(|(_, value)| value.clone())
+                    .ok_or_else(|| refused(format!("{name} is not supported")))
+            }
+            Some(Token::Sign(sign)) => Err(refused(format!("{sign} is not supported"))),
+            None => Err(refused("the statement is incomplete")),
+        }
+    }
+
+    /// Returns the volume of the object after `of`, or of the surrounding `tell`; or the list after
+    /// `of`.
+    fn owner(
+        &mut self,
+        words: &mut Words<'_>,
+        level: usize,
+    ) -> Outcome<(usize, Option<Vec<Value>>)> {
+        let named = match words.takes("of") {
+            true => Some(self.term(words, level + 1)?),
+            false => None,
+        };
+        let disk = |value: &Value| match value {
+            Value::Part(disk, _) => Some(*disk),
+            _ => None,
+        };
+        let found = match named {
+            Some(Value::List(list)) => return Ok((0, Some(list))),
+            Some(value) => disk(&value),
+            None => self.targets.iter().rev().find_map(disk),
+        };
+        found
+            .map(|disk| (disk, None))
+            .ok_or_else(|| refused("the object belongs to no disk"))
+    }
+
+    fn disk(&mut self, name: &str) -> Outcome<usize> {
+        let disk = Disk::find(name)?;
+        let known = self
+            .disks
+            .iter()
+            .position(|known| known.folder == disk.folder);
+        Ok(known.unwrap_or_else(|| {
+            self.disks.push(disk);
+            self.disks.len() - 1
+        }))
+    }
+
+    /// Answers the one shell command of these scripts, which asks for the Finder's file.
+    fn shell(&mut self, command: &str) -> Outcome<Value> {
+        let path = command
+            .strip_prefix("[ -f ")
+            .and_then(|rest| rest.strip_suffix(" ]; echo $?"))
+            .map(|path| path.trim().trim_matches(['"', '\'']));
+        let Some(path) = path.map(Path::new) else {
+            return Err(refused(format!(
+                "do shell script is not supported: {command}"
+            )));
+        };
+        self.save()?;
+        // Written by the script itself; a volume that tells `.DS_STORE` apart is no obstacle.
+        let name = path.file_name().unwrap_or_default();
+        let is_store = name.eq_ignore_ascii_case(".DS_Store")
+            && self
+                .disks
+                .iter()
+                .any(|disk| disk.folder.join(".DS_Store").is_file());
+        let exists = path.is_file() || is_store;
+        Ok(Value::Text(u8::from(!exists).to_string()))
+    }
+}
+
+/// The words of a statement, read one after the other.
+#[derive(Debug)]
+struct Words<'a> {
+    tokens: &'a [Token],
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    fn rest(&self) -> &'a [Token] {
+        &self.tokens[self.at.min(self.tokens.len())..]
+    }
+
+    fn next(&mut self) -> Option<&'a Token> {
+        let next = self.tokens.get(self.at);
+        self.at += 1;
+        next
+    }
+
+    /// Takes these words, if they are next.
+    fn takes(&mut self, what: &str) -> bool {
+        let count = what.split(' ').count();
+        let rest = self.rest();
+        let is_next = rest.len() >= count
+            && what
+                .split(' ')
+                .zip(rest)
+                .all(|(word, token)| token.is(word));
+        if is_next {
+            self.at += count;
+        }
+        is_next
+    }
+
+    fn expect(&mut self, what: &str) -> Outcome {
+        match self.takes(what) {
+            true => Ok(()),
+            false => Err(refused(format!("expected {what}"))),
+        }
+    }
+
+    fn name(&mut self) -> Outcome<String> {
+        match self.next() {
+            Some(Token::Word(name)) => Ok(name.clone()),
+            _ => Err(refused("expected a name")),
+        }
+    }
+
+    fn end(&self) -> Outcome {
+        match self.rest() {
+            [] => Ok(()),
+            rest => Err(refused(format!("{:?} is not supported", rest[0]))),
+        }
+    }
+}
+
+/// Returns true if a block begins with this statement.
+fn opens(tokens: &[Token]) -> bool {
+    let has = |word: &str| tokens.iter().any(|token| token.is(word));
+    match &tokens[0] {
+        first if first.is("tell") => !has("to"),
+        first if first.is("if") => tokens.last().is_some_and(|last| last.is("then")),
+        first => ["on", "repeat", "try", "with", "using"]
+            .iter()
+            .any(|word| first.is(word)),
+    }
+}
+
+/// Names the line of a failure.
+fn of_line(failure: Failure, line: &Line) -> Failure {
+    let message = failure.message();
+    let message = message.strip_prefix("arguments: ").unwrap_or(&message);
+    // A line of a block was named already.
+    if message.starts_with("line ") {
+        return failure;
+    }
+    refused(format!("line {}: {}: {message}", line.number, line.text))
+}
