@@ -643,6 +643,11 @@ fn a_band_with_no_name_of_a_band_is_not_stored_as_zeros() {
         let error = open().unwrap_err();
         assert_eq!(error.kind(), Kind::Undecided, "{other}: {error}");
         assert!(error.message().contains(other), "{error}");
+        // A band of another size would take the place of the missing one.
+        let error = reband(&sample.path, Some(2 << 20), &options, &Silent).unwrap_err();
+        assert_eq!(error.kind(), Kind::Undecided, "{other}: {error}");
+        assert!(error.message().contains(other), "{error}");
+        assert!(band(other).exists() && !sample.path.join("rebanding.plist").exists());
         fs::rename(band(other), band("3")).unwrap();
     }
 }

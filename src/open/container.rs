@@ -201,13 +201,18 @@ impl Opening<'_> {
 }
 
 /// Opens the sparse bundle at `path` for a change of its bands, without the layers above it, and
-/// returns warnings as well. [`Kind::Unsupported`] if it is none; [`Kind::Undecided`] as for
+/// returns warnings as well. `check` examines the bundle with its disk after the gate.
+/// [`Kind::Unsupported`] if it is none; [`Kind::Undecided`] as for
 /// [`open`](super::open()), and if bands past the end of the disk are not accounted for.
-pub(crate) fn open_bundle(
+pub(crate) fn open_bundle<F>(
     path: &Path,
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
-) -> Result<(Bundle, Vec<String>)> {
+    check: F,
+) -> Result<(Bundle, Vec<String>)>
+where
+    F: FnOnce(&Bundle, &Arc<dyn BlockDevice>) -> Result<()>,
+{
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
@@ -223,6 +228,7 @@ pub(crate) fn open_bundle(
             opening.warnings.extend(settled.warning);
             let found = gate::pass(opened, &mut opening)?;
             gate::check_leftovers(&bundle, &found.disk, options, progress)?;
+            check(&bundle, &found.disk)?;
             drop(found);
             let warnings = opening.warnings;
             let bundle = Arc::into_inner(bundle).ok_or_else(|| {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::container::Orphan;
+use crate::container::sparsebundle::Bundle;
 use crate::decision::{Alternative, Undecided};
 use crate::device::BlockDevice;
 use crate::error::Place;
@@ -166,22 +167,22 @@ pub(crate) fn check_layers(
     progress: &dyn Progress,
 ) -> Result<()> {
     check_found(layers, disk, &of_layers(layers, progress)?, layer, progress)?;
-    check_misnamed(layers, disk, layer, progress)
+    let is_overlaid = layers.iter().any(|layer| layer.overlay().is_some());
+    match layers.iter().find_map(Layer::bundle) {
+        Some(bundle) if !is_overlaid => check_names(bundle, disk, layer, progress),
+        _ => Ok(()),
+    }
 }
 
 /// Fails with [`Kind::Undecided`] if a bundle has files with data that are not called as bands are, and
-/// lacks bands that are in use.
-fn check_misnamed(
-    layers: &[Layer],
+/// lacks bands that are in use on its `disk`.
+pub(crate) fn check_names(
+    bundle: &Bundle,
     disk: &Arc<dyn BlockDevice>,
     layer: &'static str,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let is_overlaid = layers.iter().any(|layer| layer.overlay().is_some());
-    let Some(bundle) = layers.iter().find_map(Layer::bundle) else {
-        return Ok(());
-    };
-    if is_overlaid || bundle.is_between() {
+    if bundle.is_between() {
         return Ok(());
     }
     let found = bundle.misnamed(progress)?;
@@ -191,7 +192,7 @@ fn check_misnamed(
     let Place::Name(name) = &first.place else {
         return Ok(());
     };
-    match account_layers(layers, disk, &OpenOptions::default(), progress)? {
+    match account(disk, &OpenOptions::default(), progress)? {
         OrphanAccount::Unresolved { why, places, .. } if !places.is_empty() => Err(Undecided {
             what: format!(
                 "{name} is not the name of a band, and {why}: rename the file if it is the missing \

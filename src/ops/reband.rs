@@ -2,20 +2,26 @@
 //! `bandsaw reband`.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use super::orphans;
 use crate::Result;
-use crate::container::sparsebundle::Rebanded;
-use crate::device::Access;
+use crate::container::sparsebundle::{Bundle, Rebanded};
+use crate::device::{Access, BlockDevice};
 use crate::open::{OpenOptions, open_bundle};
 use crate::progress::Progress;
+
+const LAYER: &str = "reband";
 
 /// Changes the band size of the bundle at `path` to `band_size` bytes, or resumes an interrupted
 /// change, for which no size is needed.
 ///
 /// It can be interrupted at any time, even by a crash: the bundle can then still be opened here,
 /// with all its data, and the same call resumes. No other process may use it meanwhile. Errors are
-/// those of [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband), and
-/// [`Kind::Unsupported`](crate::Kind::Unsupported) if the image is not a sparse bundle.
+/// those of [`Bundle::reband`](crate::container::sparsebundle::Bundle::reband),
+/// [`Kind::Unsupported`](crate::Kind::Unsupported) if the image is not a sparse bundle, and
+/// [`Kind::Undecided`](crate::Kind::Undecided) if a file in `bands/` with another name may be a band that
+/// is missing.
 pub fn reband(
     path: &Path,
     band_size: Option<u64>,
@@ -38,7 +44,10 @@ pub fn reband_to(
         access: Access::ReadWrite,
         ..*options
     };
-    let done = open_bundle(path, &options, progress).and_then(|(bundle, warnings)| {
+    let check = |bundle: &Bundle, disk: &Arc<dyn BlockDevice>| {
+        orphans::check_names(bundle, disk, LAYER, progress)
+    };
+    let done = open_bundle(path, &options, progress, check).and_then(|(bundle, warnings)| {
         let rounded = band_size.map(|size| {
             if round {
                 bundle.nearest_band_size(size)

@@ -495,3 +495,72 @@ fn modes_never_widen() {
     ]);
     assert_eq!(modes(&scratch, "m.sparsebundle"), [0o600, 0o700]);
 }
+
+/// A band that was truncated within a cipher block: `check` names it, other files are read, and no file
+/// reads as zeros where the band is lost.
+#[test]
+fn a_truncated_band_costs_only_the_files_in_it() {
+    let scratch = Scratch::new();
+    scratch.write("key", "secret");
+    scratch.write("src/small", "small");
+    let mut random = bandsaw::testing::Random::new(5);
+    let large = random.bytes(4_000_000);
+    scratch.write("src/large", &large);
+    let options = "--size 20m --fs hfs+ --band-size 1m --from src --encrypt --passfile key --iterations 150000";
+    let options: Vec<_> = options.split(' ').collect();
+    scratch.ok(&[&["create", "x.sparsebundle"][..], &options].concat());
+    let band = scratch.path("x.sparsebundle/bands/4");
+    let whole = std::fs::read(&band).unwrap();
+    assert_eq!(whole.len(), 1 << 20, "the middle of the large file");
+    std::fs::write(&band, &whole[..600_100]).unwrap();
+
+    fn with_key<'a>(args: &[&'a str]) -> Vec<&'a str> {
+        [args, &["--passfile", "key"]].concat()
+    }
+    let output = scratch.run(&with_key(&["check", "x.sparsebundle"]));
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    let found = String::from_utf8(output.stdout).unwrap();
+    let told =
+        "bands/4: byte 600064: truncated within a cipher block, of which 36 of 512 bytes are left";
+    assert!(found.contains(told), "{found}");
+    assert_eq!(
+        scratch.ok(&with_key(&["cat", "x.sparsebundle:/small"])),
+        "small"
+    );
+    for (code, args) in [
+        (5, &["cat", "x.sparsebundle:/large"][..]),
+        (1, &["extract", "x.sparsebundle", "out"]),
+    ] {
+        let output = scratch.run(&with_key(args));
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains("bands/4: byte 600064"), "{told}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(scratch.path("out/small")).unwrap(),
+        "small"
+    );
+    // The bytes before the block are right.
+    let out = std::fs::read(scratch.path("out/large")).unwrap_or_default();
+    assert!(out[..] == large[..out.len()]);
+    let told = scratch.fails(
+        5,
+        &with_key(&["reband", "x.sparsebundle", "--band-size", "2m"]),
+    );
+    assert!(told.contains("bands/4"), "{told}");
+    // A change that does not need the rest of the band works.
+    scratch.write("more", "more");
+    scratch.ok(&with_key(&[
+        "put",
+        "x.sparsebundle:/more",
+        "--from",
+        "more",
+    ]));
+    assert_eq!(
+        scratch.ok(&with_key(&["cat", "x.sparsebundle:/more"])),
+        "more"
+    );
+    assert_eq!(std::fs::metadata(&band).unwrap().len(), 600_100);
+    std::fs::write(&band, &whole).unwrap();
+    scratch.ok(&with_key(&["check", "x.sparsebundle"]));
+}

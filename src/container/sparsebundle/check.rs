@@ -7,8 +7,8 @@ use std::ops::Range;
 use super::plist::{self, BACKUP, INFO, InfoError, Version};
 use super::repair::band_size_by_lengths;
 use super::{
-    BANDS, BandIndex, LAYER, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, bands::band_bitmap,
-    read_lists, read_plist, rebanding,
+    BANDS, BandIndex, LAYER, LOCK, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, bands::band_bitmap,
+    bands::truncated, read_lists, read_plist, rebanding,
 };
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
@@ -31,6 +31,15 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     let token = check_token(store, problems);
     let mut findings = Findings::Check(problems, progress);
     let cipher_block = findings.keep(token)?.flatten();
+    if let Err(error) = store.open(LOCK, Open::Read)
+        && error.kind() != Kind::Io
+    {
+        let what = format!(
+            "no program can lock the bundle to change it: {}",
+            error.message()
+        );
+        findings.report(Severity::Warning, at(LOCK, what))?;
+    }
     let grain = cipher_block.map_or(1, u64::from);
     if matches!(read_lists(store), Ok((RecordedGeometry::Between(_), _))) {
         return rebanding::check(store, grain, &mut findings);
@@ -188,19 +197,14 @@ impl BandRules {
                     "expected at most {band_size} bytes, the band size, found {len}; the last {rest} are ignored"
                 ),
             ))
-        } else if !len.is_multiple_of(self.grain) {
-            Some((
-                Severity::Damage,
-                format!(
-                    "expected whole cipher blocks of {} bytes, found {len} bytes",
-                    self.grain
-                ),
-            ))
         } else if len > most {
             Some((
                 Severity::Warning,
                 format!("expected at most {most} bytes up to the end of the disk, found {len}"),
             ))
+        } else if !len.is_multiple_of(self.grain) {
+            let rest = len % self.grain;
+            Some((Severity::Damage, truncated(len - rest, rest, self.grain)))
         } else {
             None
         }

@@ -185,7 +185,7 @@ impl Bundle {
         // known.
         let is_whole = part == (start..end)
             && band.len <= self.band_size()
-            && self.bands.check_stored(band.len).is_ok();
+            && band.len.is_multiple_of(self.bands.grain());
         (part, is_whole)
     }
 

@@ -4,16 +4,28 @@
 //! In an encrypted bundle a missing band, and the range past the end of a band's file, read as
 //! plain zeros. Every block inside the file is cipher text, so a gap has to be filled with
 //! encrypted zeros when the file grows. Block numbers start at 0 in every band.
+//!
+//! A file that ends within a cipher block was truncated: that block and the rest of the band can be
+//! neither read nor written. What is before it stays usable.
 
 use std::ops::Range;
 
-use super::super::BandIndex;
+use super::super::{BandIndex, LAYER};
 use super::slot::{BLOCK, Band, BandState, Slot};
 use super::{BandPart, Bands};
-use crate::Result;
 use crate::crypt::CipherTextWindow;
 use crate::device::{AfterDiscard, is_zero};
 use crate::size::to_usize;
+use crate::{Error, Kind, Result};
+
+/// Describes a band whose file ends within the cipher block at byte `at`, of which it holds only `found` of
+/// `grain` bytes.
+pub(in super::super) fn truncated(at: u64, found: u64, grain: u64) -> String {
+    format!(
+        "byte {at}: truncated within a cipher block, of which {found} of {grain} bytes are left; the data \
+         from there to the end of the band is lost"
+    )
+}
 
 impl Bands {
     /// Returns the unit of the length of a band file, in bytes: the cipher block size, or 1 if the
@@ -29,16 +41,18 @@ impl Bands {
     }
 
     /// Returns the used length of a band's file of `len` bytes: macOS reads no more than the band
-    /// size and ignores the rest. Fails if the length is not a multiple of the cipher block.
-    pub(in super::super) fn check_stored(&self, len: u64) -> Result<u64, String> {
+    /// size and ignores the rest. The second number is the length of an incomplete cipher block
+    /// after it, in bytes.
+    pub(in super::super) fn split_stored(&self, len: u64) -> (u64, u64) {
         let len = len.min(self.band_size);
-        if !len.is_multiple_of(self.grain()) {
-            return Err(format!(
-                "expected whole cipher blocks of {} bytes, found {len} bytes",
-                self.grain()
-            ));
-        }
-        Ok(len)
+        let rest = len % self.grain();
+        (len - rest, rest)
+    }
+
+    /// Returns the error for an access past the whole cipher blocks of a truncated band.
+    pub(super) fn truncated(&self, index: BandIndex, band: &Band) -> Error {
+        let message = truncated(band.len, band.incomplete, self.grain());
+        Error::new(Kind::Corrupt, LAYER, message).named(self.name(index))
     }
 
     /// Reads bytes at `at` of the band, which must be within its file.

@@ -26,6 +26,9 @@ impl Bands {
             let BandState::StoredBands(band) = &*state else {
                 return Ok(());
             };
+            if band.incomplete > 0 && piece.within.end > band.len && leave == AfterDiscard::Zeros {
+                return Err(self.truncated(slot.index(), band));
+            }
             let range = piece.within.start..piece.within.end.min(band.stored());
             if range.is_empty() {
                 return Ok(());
@@ -59,10 +62,10 @@ impl Bands {
         done
     }
 
-    /// Returns true if the band's file is longer than a band. The meaning of the excess is not
-    /// known, so such a file is kept.
+    /// Returns true if the band's file is longer than a band, or ends with an incomplete cipher block.
+    /// The meaning of the excess is not known, so such a file is kept.
     fn has_more(&self, band: &Band) -> bool {
-        band.len == self.band_size && band.file.info().len > self.band_size
+        band.incomplete > 0 || (band.len == self.band_size && band.file.info().len > self.band_size)
     }
 
     /// Removes a band, with any contents.

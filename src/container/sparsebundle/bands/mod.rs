@@ -35,6 +35,7 @@ use flush::Unflushed;
 use hole_scan::ConsecutiveMisses;
 use slot::{Band, BandState, RunKind, Slot};
 
+pub(super) use cipher::truncated;
 pub(super) use slot::BLOCK;
 
 /// Limit of open band files. Apple keeps 64; a larger limit makes random writes over many bands
@@ -215,6 +216,9 @@ impl Bands {
                     (RunKind::File, BandState::StoredBands(band)) => {
                         self.read_stored(slot.index(), band, at, out)?
                     }
+                    (RunKind::Truncated, BandState::StoredBands(band)) => {
+                        return Err(self.truncated(slot.index(), band));
+                    }
                     _ => out.fill(0),
                 }
                 at += run.len;
@@ -241,6 +245,11 @@ impl Bands {
             let state = self.opened(&slot)?;
             self.check_not_cut(piece)?;
             let stored = match &*state {
+                BandState::StoredBands(band)
+                    if band.incomplete > 0 && piece.within.end > band.len =>
+                {
+                    return Err(self.truncated(slot.index(), band));
+                }
                 BandState::StoredBands(band) => band.stored(),
                 BandState::Unopened | BandState::Missing => 0,
             };
@@ -349,7 +358,7 @@ impl Bands {
         let run = state.locate(&piece.within);
         match (run.kind, &*state) {
             // Cipher text has no holes.
-            (RunKind::File, _) if self.cipher.is_some() => Ok(Extent {
+            (RunKind::File | RunKind::Truncated, _) if self.cipher.is_some() => Ok(Extent {
                 kind: ExtentKind::Data,
                 len: run.len,
             }),
@@ -417,25 +426,22 @@ impl Bands {
         } else {
             Open::Write
         };
-        let mut name = self.name(index);
-        let mut file = self.open_file(&name, mode)?;
+        let mut file = self.open_file(&self.name(index), mode)?;
         if let (None, Some(prefix)) = (&file, self.or_prefix) {
-            name = index.name_in(prefix);
-            file = self.open_file(&name, mode)?;
+            file = self.open_file(&index.name_in(prefix), mode)?;
         }
         let Some(file) = file else {
             *state = BandState::Missing;
             return Ok(());
         };
-        let len = file.info().len;
-        let len = self
-            .check_stored(len)
-            .map_err(|message| Error::new(Kind::Corrupt, LAYER, message).named(name))?;
+        let (len, incomplete) = self.split_stored(file.info().len);
         let band_bitmap = match self.version {
             Version::One => None,
             Version::Two => BandBitmap::load(&*self.store, index, self.band_size)?,
         };
-        *state = BandState::StoredBands(Band::new(file, len, len, band_bitmap));
+        let mut band = Band::new(file, len, len, band_bitmap);
+        band.incomplete = incomplete;
+        *state = BandState::StoredBands(band);
         Ok(())
     }
 

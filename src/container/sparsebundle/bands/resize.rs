@@ -114,11 +114,12 @@ impl Bands {
         let BandState::StoredBands(band) = &mut *state else {
             return Ok(false);
         };
-        if band.len <= most {
+        let end = band.len + band.incomplete;
+        if end <= most {
             return Ok(false);
         }
         let stored = most.next_multiple_of(self.grain());
-        let longer = band.len > stored;
+        let longer = end > stored;
         if longer {
             self.apply_map(index, band)?;
             band.cut(stored)?;

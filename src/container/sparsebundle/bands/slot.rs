@@ -44,8 +44,10 @@ pub(super) enum BandState {
 #[derive(Debug)]
 pub(super) struct Band {
     pub(super) file: Arc<dyn BlockDevice>,
-    /// Used bytes of the file, at most the band size.
+    /// Used bytes of the file, at most the band size; whole cipher blocks.
     pub(super) len: u64,
+    /// Bytes of an incomplete cipher block after them, less than a block.
+    pub(super) incomplete: u64,
     /// End of the written part of the file. The file was grown ahead beyond it.
     filled: Filled,
     /// The map of a version 2 bundle, until the band is first written.
@@ -72,6 +74,8 @@ pub(super) enum RunKind {
     Unmapped,
     /// Stored in the file, at the same offset as in the band.
     File,
+    /// From the cipher block on of which the file holds only a part: lost.
+    Truncated,
 }
 
 impl BandState {
@@ -81,6 +85,10 @@ impl BandState {
     pub(super) fn locate(&self, within: &Range<u64>) -> BandRun {
         let most = within.end - within.start;
         match self {
+            Self::StoredBands(band) if band.incomplete > 0 && within.start >= band.len => BandRun {
+                kind: RunKind::Truncated,
+                len: most,
+            },
             Self::StoredBands(band) if within.start < band.stored() => {
                 let most = most.min(band.stored() - within.start);
                 match &band.band_bitmap {
@@ -119,6 +127,7 @@ impl Band {
         Self {
             file,
             len,
+            incomplete: 0,
             filled: Filled(AtomicU64::new(filled)),
             band_bitmap,
         }
@@ -141,6 +150,7 @@ impl Band {
     pub(super) fn cut(&mut self, len: u64) -> Result<()> {
         self.file.set_len(len, AfterDiscard::Zeros)?;
         self.len = len;
+        self.incomplete = 0;
         self.filled.0.fetch_min(len, Ordering::Relaxed);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::crypt::{KeyMaterial, KeyWrap, Protection, Secret, Sectors};
+use crate::problem::{Problems, Severity};
 
 fn protection(block: u32) -> Protection {
     Protection {
@@ -187,20 +188,62 @@ fn a_cut_within_a_cipher_block_leaves_nothing_for_a_growth_to_show() {
     );
 }
 
+/// A band whose file ends within a cipher block: what is before that block stays usable. The rest does not
+/// read as zeros, nothing is stored there, and nothing removes it but a truncation of the disk.
 #[test]
-fn bands_of_other_lengths_are_refused_by_name() {
+fn a_band_truncated_within_a_cipher_block_is_used_up_to_it() {
     let (store, bundle) = create_with(2 * BAND, 4096);
-    put(&store, "bands/1", &[1; 4096 + 512]);
-    let error = bundle.read_at(BAND, &mut [0; 1]).unwrap_err();
+    bundle.write_at(BAND, &[8; 12288]).unwrap();
+    bundle.flush().unwrap();
+    drop(bundle);
+    let whole = stored(&store, "bands/1");
+    put(&store, "bands/1", &whole[..4096 + 512]);
+    let bundle = open_with(&store, Access::ReadWrite).unwrap();
+    let incomplete = |result: Result<()>| {
+        let error = result.unwrap_err();
+        let place = Place::Name("bands/1".to_owned());
+        assert_eq!((error.kind(), error.place()), (Kind::Corrupt, &place));
+        assert!(error.message().contains("byte 4096"), "{error}");
+        assert!(error.message().contains("512 of 4096 bytes"), "{error}");
+    };
+    assert_eq!(bundle.read_vec(BAND, 4096).unwrap(), [8; 4096]);
+    for (at, len) in [(4096, 1), (8192, 1), (4095, 2), (0, 12288)] {
+        incomplete(bundle.read_vec(BAND + at, len).map(drop));
+    }
+    let kinds: Vec<_> = bundle
+        .extents(BAND..2 * BAND)
+        .map(|extent| extent.unwrap().1)
+        .collect();
+    assert_eq!(kinds, [ExtentKind::Data; 2]);
+
+    bundle.write_at(BAND + 100, &[9; 100]).unwrap();
+    for at in [4000, 4096, 8192, BAND - 512] {
+        incomplete(bundle.write_at(BAND + at, &[9; 512]));
+        incomplete(bundle.write_at(BAND + at, &[0; 512]));
+    }
+    incomplete(bundle.discard(BAND..2 * BAND, AfterDiscard::Zeros));
+    bundle
+        .discard(BAND + 4096..2 * BAND, AfterDiscard::Any)
+        .unwrap();
+    bundle.flush().unwrap();
+    assert_eq!(len_of(&store, "bands/1"), Some(4096 + 512));
     assert_eq!(
-        (error.kind(), error.place()),
-        (Kind::Corrupt, &Place::Name("bands/1".to_owned()))
+        bundle.read_vec(BAND, 300).unwrap(),
+        [[8; 100], [9; 100], [8; 100]].concat()
     );
-    assert!(
-        error.message().contains("4096") && error.message().contains("4608"),
-        "{error}"
-    );
-    assert_eq!(bundle.survey(&Silent).unwrap().problems.len(), 1);
+    let stored = bundle.stored(&Silent).unwrap();
+    bundle.give_back(&stored, &(0..2 * BAND), true).unwrap();
+    assert_eq!(len_of(&store, "bands/1"), Some(4096 + 512));
+
+    let problems = bundle.survey(&Silent).unwrap().problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    incomplete(Err(problems.into_iter().next().unwrap()));
+    let mut found = Problems::default();
+    check(&store, &mut found, &Silent).unwrap();
+    assert_eq!(found.worst(), Some(Severity::Damage));
+    bundle.set_len(BAND + 4096, AfterDiscard::Zeros).unwrap();
+    assert_eq!(len_of(&store, "bands/1"), Some(4096));
+    assert!(bundle.survey(&Silent).unwrap().problems.is_empty());
 }
 
 #[test]

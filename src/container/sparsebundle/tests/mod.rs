@@ -407,6 +407,32 @@ fn the_copy_is_the_newer_list_after_a_crash() {
     }
 }
 
+/// A list that cannot be read is not known to be damaged: the other one does not take its place.
+#[test]
+fn a_read_error_is_no_damaged_list() {
+    let (store, bundle) = create(4 * BAND);
+    drop(bundle);
+    for call in [Call::Open, Call::Read] {
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let mut refused = 0;
+            let calls = at_every(call, Fault::Io, |faults, _| {
+                let faulty = FaultyStore::new(Arc::new(store.clone()), faults);
+                match Bundle::open(Arc::new(faulty), access) {
+                    Ok(bundle) => {
+                        let warnings = bundle.warnings().join(" ");
+                        assert!(!warnings.contains(USED_INSTEAD), "{warnings}");
+                    }
+                    Err(error) => {
+                        assert_eq!(error.kind(), Kind::Io, "{error}");
+                        refused += 1;
+                    }
+                }
+            });
+            assert!(refused > 0 && calls >= refused, "{call:?}");
+        }
+    }
+}
+
 /// As macOS does: a file server without locks is no error, another failure of a lock is.
 #[test]
 fn locks_that_a_server_does_not_have_are_done_without() {
@@ -671,26 +697,61 @@ fn a_loan_shows_the_file_of_a_band() {
     assert!(bundle.file_range(BAND..BAND).unwrap().is_none());
 }
 
-/// A flush fails if the bundle's folder was removed or replaced while the bundle was open.
+/// A flush fails if the bundle's folder, or only the file of a changed band, was removed or replaced
+/// while the bundle was open.
 #[test]
 fn a_bundle_that_is_removed_while_it_is_open_is_an_error() {
-    for replaced in [false, true] {
+    for case in ["removed", "replaced", "band removed", "band replaced"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("b.sparsebundle");
         let bundle = Bundle::create(Arc::new(Local::new(&path)), &options(4 * BAND)).unwrap();
         bundle.write_at(0, &[1; 512]).unwrap();
         bundle.flush().unwrap();
-        std::fs::remove_dir_all(&path).unwrap();
-        if replaced {
+        let band = path.join("bands/0");
+        match case {
+            "band removed" => std::fs::remove_file(&band).unwrap(),
+            "band replaced" => {
+                std::fs::write(path.join("other"), [3; 4096]).unwrap();
+                std::fs::rename(path.join("other"), &band).unwrap();
+            }
+            _ => std::fs::remove_dir_all(&path).unwrap(),
+        }
+        if case == "replaced" {
             Bundle::create(Arc::new(Local::new(&path)), &options(4 * BAND)).unwrap();
         }
         bundle.write_at(0, &[2; 512]).unwrap();
         let error = bundle.flush().unwrap_err();
         assert!(error.message().contains("removed or replaced"), "{error}");
-        assert_eq!(error.file(), path.to_str());
+        let lost = if case.starts_with("band") {
+            &band
+        } else {
+            &path
+        };
+        assert_eq!(error.file(), lost.to_str(), "{case}");
         assert!(
             bundle.write_at(0, &[3; 512]).is_err() && bundle.flush().is_err(),
             "an error is not forgotten"
         );
     }
+}
+
+/// A folder in place of the lock file: the bundle is read, `check` warns, and writers are refused.
+#[test]
+fn a_folder_in_place_of_the_lock_refuses_writers() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = || Arc::new(Local::new(folder.path().join("b.sparsebundle")));
+    drop(Bundle::create(store(), &options(4 * BAND)).unwrap());
+    let lock = folder.path().join("b.sparsebundle/lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+    Bundle::open(store(), Access::ReadOnly).unwrap();
+    let error = Bundle::open(store(), Access::ReadWrite).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict);
+    assert!(error.message().contains("found a folder"), "{error}");
+    assert_eq!(error.file(), lock.to_str());
+    let mut found = crate::problem::Problems::default();
+    check(&*store(), &mut found, &Silent).unwrap();
+    let problem = &found.listed()[0];
+    assert_eq!(problem.severity, crate::problem::Severity::Warning);
+    assert_eq!(*problem.error.place(), Place::Name("lock".to_owned()));
 }

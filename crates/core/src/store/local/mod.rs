@@ -365,7 +365,14 @@ impl Store for Local {
                 FileMode::ANY
             },
         )
-        .map_err(|source| self.failed("open the lock", name, source))?;
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::IsADirectory => {
+                let what =
+                    "expected a file, found a folder; move it to another place to change the image";
+                Error::new(Kind::Conflict, LAYER, what).in_file(self.path(name))
+            }
+            _ => self.failed("open the lock", name, source),
+        })?;
         let Some(file) = opened else {
             return Ok(Guard::nothing());
         };
