@@ -304,6 +304,27 @@ impl Error {
         &self.0.message
     }
 
+    /// Returns the kind of the operating system's error that began the chain of causes, if one did.
+    pub fn host_kind(&self) -> Option<std::io::ErrorKind> {
+        let mut found = None;
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            found = error.downcast_ref::<std::io::Error>().or(found);
+            cause = error.source();
+        }
+        found.map(std::io::Error::kind)
+    }
+
+    /// Returns true if the host had no room: its disk is full, or a quota or the largest length of a file
+    /// is reached.
+    pub fn is_host_full(&self) -> bool {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(
+            self.host_kind(),
+            Some(StorageFull | QuotaExceeded | FileTooLarge)
+        )
+    }
+
     /// Returns the kind of the operating system's error, if that is the direct cause.
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
         self.0

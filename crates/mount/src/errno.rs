@@ -1,6 +1,5 @@
 //! Mapping of the library's errors to error numbers.
 
-use std::error::Error as _;
 use std::io;
 
 use bandsaw::{Error, Kind};
@@ -24,17 +23,11 @@ pub(crate) fn of(error: &Error) -> Errno {
     }
 }
 
-/// Maps a host error: ENOSPC and EDQUOT are passed on because programs can react to a full disk;
-/// all others become EIO.
+/// Maps a host error: ENOSPC and EDQUOT are passed on because programs can react to a full disk, which a
+/// limit on the length of files is as well; all others become EIO.
 fn of_host(error: &Error) -> Errno {
-    let mut host = None;
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        host = error.downcast_ref::<io::Error>().or(host);
-        cause = error.source();
-    }
-    match host.map(io::Error::kind) {
-        Some(io::ErrorKind::StorageFull) => Errno::ENOSPC,
+    match error.host_kind() {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge) => Errno::ENOSPC,
         Some(io::ErrorKind::QuotaExceeded) => Errno::EDQUOT,
         _ => Errno::EIO,
     }

@@ -1,6 +1,5 @@
 //! Shared state of all threads of a connection in its transmission phase.
 
-use std::io;
 use std::sync::Arc;
 
 use bandsaw::device::{Extent, ExtentKind};
@@ -143,15 +142,10 @@ impl Link {
                 unreported,
             });
         }
-        let full = [
-            io::ErrorKind::StorageFull,
-            io::ErrorKind::QuotaExceeded,
-            io::ErrorKind::FileTooLarge,
-        ];
-        let code = match (error.kind(), error.io_kind()) {
-            (_, Some(kind)) if full.contains(&kind) => errno::NOSPC,
-            (Kind::ReadOnly, _) => errno::PERM,
-            (Kind::Limit, _) if doing != "read" => errno::NOSPC,
+        let code = match error.kind() {
+            _ if error.is_host_full() => errno::NOSPC,
+            Kind::ReadOnly => errno::PERM,
+            Kind::Limit if doing != "read" => errno::NOSPC,
             _ => errno::IO,
         };
         // The owner's file names are not disclosed to clients.
