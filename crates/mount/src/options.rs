@@ -177,6 +177,11 @@ mod tests {
                 .contains("uid=me")
         );
         assert!(options.apply_all("rw,,suid,nfd").is_ok() && options.suid && options.decomposed);
+        for (count, is_valid) in [("0", false), ("1", true), ("64", true), ("65", false)] {
+            let applied = options.apply_all(&format!("threads={count}"));
+            assert_eq!(applied.is_ok(), is_valid, "{count}");
+        }
+        assert_eq!(options.threads, Some(64));
         assert!(
             options
                 .apply_all("compress")

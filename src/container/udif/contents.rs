@@ -10,6 +10,7 @@ use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
 use super::sums::RangeChecksums;
+use crate::device;
 use crate::size::to_usize;
 use crate::{Error, Result};
 
@@ -70,7 +71,7 @@ impl ChunkReader {
             if turn.is_some() {
                 self.cache.forget();
             }
-            let mut plain = vec![0; to_usize(chunk.len)];
+            let mut plain = device::zeros(to_usize(chunk.len))?;
             self.decode(chunk, &mut plain)?;
             Ok(Arc::new(plain))
         })
@@ -114,16 +115,16 @@ impl ChunkReader {
 
 /// Calls `work` with a buffer of `len` bytes that the thread reuses, to avoid allocating and
 /// clearing it.
-fn with_room<R>(len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+fn with_room<R>(len: usize, work: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
     thread_local! {
         static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
     if len > KEPT_ROOM {
-        return work(&mut vec![0; len]);
+        return work(&mut device::zeros(len)?);
     }
     ROOM.with_borrow_mut(|room| {
         if room.len() < len {
-            room.resize(len, 0);
+            *room = device::zeros(len)?;
         }
         work(&mut room[..len])
     })

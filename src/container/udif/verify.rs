@@ -11,6 +11,7 @@ use super::layout::{Checksum, RunKind, Table};
 use super::set::FilePart;
 use super::{BlockDevice, BlockDeviceExt, LAYER, Udif};
 use crate::container::SECTOR;
+use crate::device;
 use crate::progress::Progress;
 use crate::size::to_usize;
 use crate::{Error, Kind, Result};
@@ -270,7 +271,7 @@ impl ChunkReader {
             }
         } else {
             let _turn = self.turn(chunk);
-            let mut plain = vec![0; to_usize(chunk.len)];
+            let mut plain = device::zeros(to_usize(chunk.len))?;
             self.decode(chunk, &mut plain)?;
             sum.update(&plain);
         }

@@ -7,7 +7,7 @@
 use std::iter;
 use std::ops::Range;
 
-use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use crate::device::{self, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::ops::pipeline::{self, DiskPiece};
 use crate::parallel::{self, StopFlag};
 use crate::progress::Progress;
@@ -89,7 +89,7 @@ pub(super) fn is_same(
         return Ok(false);
     }
     progress.stage("compare", len);
-    let (mut ours, mut theirs) = (vec![0; WHOLE], vec![0; WHOLE]);
+    let (mut ours, mut theirs) = (device::zeros(WHOLE)?, device::zeros(WHOLE)?);
     let mut at = 0;
     while at < len {
         progress.check()?;
@@ -176,7 +176,7 @@ fn side_by_side(
         to,
         zeros,
         progress,
-        buf: vec![0; WHOLE],
+        buf: Vec::new(),
         copied: CopyCounts::default(),
     };
     let done = parallel::each(threads, stretches, begin, CopyThread::copy_stretch)?;
@@ -231,6 +231,9 @@ impl CopyThread<'_> {
     }
 
     fn copy_data(&mut self, range: Range<u64>, stop: &StopFlag) -> Result<()> {
+        if self.buf.is_empty() {
+            self.buf = device::zeros(WHOLE)?;
+        }
         let whole = range.end - range.start <= WHOLE as u64;
         let mut at = range.start;
         while at < range.end {

@@ -35,7 +35,7 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, CodecEr
         return Ok(false);
     }
     let before = packed.len();
-    packed.resize(before + plain.len(), 0);
+    super::extend_with_room(packed, plain.len())?;
     // The maximum block size: streams start with `BZh9`, as in all images of macOS.
     let mut stream = Compress::new(Compression::best(), 0);
     let status = stream.compress(plain, &mut packed[before..], Action::Finish);

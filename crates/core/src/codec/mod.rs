@@ -85,6 +85,15 @@ struct CodecError {
     no_memory: bool,
 }
 
+/// Appends `more` bytes of zeros, for the output of an encoder.
+fn extend_with_room(packed: &mut Vec<u8>, more: usize) -> Result<(), CodecError> {
+    packed
+        .try_reserve(more)
+        .map_err(|_| CodecError::no_memory())?;
+    packed.resize(packed.len() + more, 0);
+    Ok(())
+}
+
 impl CodecError {
     fn new(what: &'static str) -> Self {
         Self {

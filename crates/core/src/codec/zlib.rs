@@ -86,7 +86,7 @@ impl Encoder {
         packed: &mut Vec<u8>,
     ) -> Result<bool, CodecError> {
         let before = packed.len();
-        packed.resize(before + plain.len(), 0);
+        super::extend_with_room(packed, plain.len())?;
         let filled = self.fill(plain, &mut packed[before..])?;
         packed.truncate(before + filled.unwrap_or(0));
         Ok(filled.is_some())

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::parallel::{self, PIECE};
 use super::sectors::Sectors;
 use crate::device::units::UnitLocks;
-use crate::device::{BlockDevice, is_zero};
+use crate::device::{BlockDevice, is_zero, zeros};
 use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
@@ -145,7 +145,7 @@ impl CipherBlocks {
 
     /// Writes encrypted zeros, which a hole cannot represent.
     pub fn write_zeros(&self, window: CipherTextWindow<'_>, range: Range<u64>) -> Result<()> {
-        let zeros = vec![0; to_usize(ZEROS.min(range.end.saturating_sub(range.start)))];
+        let zeros = zeros(to_usize(ZEROS.min(range.end.saturating_sub(range.start))))?;
         let mut at = range.start;
         while at < range.end {
             // Up to a boundary, so that only the first and the last piece are partial blocks.
@@ -180,7 +180,7 @@ impl CipherBlocks {
     /// Writes whole blocks from plain offset `offset` on.
     fn write_whole(&self, window: CipherTextWindow<'_>, offset: u64, buf: &[u8]) -> Result<()> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let cipher = scratch.bytes_for(buf);
+            let cipher = scratch.bytes_for(buf)?;
             self.sectors
                 .encrypt(window.number(offset, self.block()), buf, cipher)?;
             window.file.write_at(window.place(offset), cipher)
@@ -238,15 +238,15 @@ struct Scratch(Vec<u8>);
 
 impl Scratch {
     /// Returns as many bytes as `plain` has, half a page from it in terms of cache sets.
-    fn bytes_for(&mut self, plain: &[u8]) -> &mut [u8] {
+    fn bytes_for(&mut self, plain: &[u8]) -> Result<&mut [u8]> {
         const PAGE: usize = 4096;
         const LINE: usize = 64;
         if self.0.len() < plain.len() + 2 * PAGE {
-            self.0.resize(plain.len() + 2 * PAGE, 0);
+            self.0 = zeros(plain.len() + 2 * PAGE)?;
         }
         let start = self.0.as_ptr().align_offset(PAGE).min(PAGE);
         let apart = (plain.as_ptr().addr() + PAGE / 2) % PAGE / LINE * LINE;
-        &mut self.0[start + apart..][..plain.len()]
+        Ok(&mut self.0[start + apart..][..plain.len()])
     }
 }
 
