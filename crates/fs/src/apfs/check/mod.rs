@@ -75,11 +75,7 @@ impl Container {
     ) -> Result<Vec<Error>> {
         let mut report = Report::new(problems, place);
         for problem in self.problems() {
-            report.damage(Error::new(
-                problem.kind(),
-                problem.layer(),
-                problem.to_string(),
-            ));
+            report.damage(problem.duplicate());
         }
         if let Some(older) = self.older_state() {
             report.note(wrong("apfs checkpoint", older));
