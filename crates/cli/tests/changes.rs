@@ -643,3 +643,64 @@ fn a_move_on_a_full_disk_fails_as_a_whole() {
         assert_eq!(output.stdout, b"old\n", "{image}: {told}");
     }
 }
+
+/// The same for other verbs: each fails as a whole or says that it may be complete, the other files stay,
+/// and the volume is in order.
+#[cfg(target_os = "linux")]
+#[test]
+fn changes_on_a_full_disk_leave_the_other_files() {
+    let scratch = Scratch::new();
+    scratch.write("src/old", "contents");
+    scratch.write("src/kept", "kept");
+    std::fs::create_dir(scratch.path("work")).unwrap();
+    let script = r#"mount -t tmpfs -o size=100m tmpfs work || exit 99
+        image=$1; shift
+        for verb; do
+            cp -a --sparse=always "$image" work/
+            mount -o remount,size=$(df --output=used -B1 work | tail -1) work
+            "$0" $verb; code=$?
+            [ $code -eq 0 ] || [ $code -eq 1 ] || exit 98
+            echo "$verb: $code"
+            mount -o remount,size=100m work
+            "$0" check -q "work/$image" || exit 97
+            [ "$("$0" cat "work/$image:/kept")" = kept ] || exit 96
+            rm -rf "work/$image"
+        done"#;
+    for (image, fs) in [
+        ("h.sparsebundle", "hfs+"),
+        ("j.img", "hfs+j"),
+        ("a.asif", "apfs"),
+    ] {
+        let create = ["create", image, "--size", "24m", "--fs", fs];
+        scratch.ok(&[&create[..], &["--from", "src"]].concat());
+        let mut verbs: Vec<_> = [
+            "ln -s x @:/link",
+            "mkdir @:/folder",
+            "rm @:/old",
+            "touch @:/touched",
+            "put @:/put --from src/old",
+            "compact --battery-allowed @",
+        ]
+        .map(|verb| verb.replace('@', &format!("work/{image}")))
+        .to_vec();
+        if fs == "hfs+j" {
+            verbs.push(format!("disable-journal work/{image}"));
+        }
+        let mut unshare = std::process::Command::new("unshare");
+        unshare
+            .args(["--map-root-user", "--mount", "sh", "-c", script])
+            .args([env!("CARGO_BIN_EXE_bandsaw"), image])
+            .args(&verbs)
+            .current_dir(scratch.path(""));
+        let output = unshare.output().unwrap();
+        let told = stderr(&output);
+        if output.status.code() == Some(99) || told.starts_with("unshare:") {
+            crate::common::skip::skip("a disk cannot be mounted here", &told);
+            return;
+        }
+        let codes = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{image}: {codes}{told}");
+        assert!(codes.matches(": 1\n").count() >= 3, "{image}: {codes}");
+        assert!(told.contains("No space left"), "{image}: {told}");
+    }
+}

@@ -668,6 +668,50 @@ fn a_full_volume_says_so() {
     );
 }
 
+/// A compressed file of an image that lacks a band, while a file with another name may be that band: to
+/// store the contents again would make zeros of it final. Other files are written.
+#[test]
+fn a_compressed_file_is_not_rewritten_while_a_band_may_be_misnamed() {
+    let Some(host) = Host::new("a_compressed_file_is_not_rewritten_while_a_band_may_be_misnamed")
+    else {
+        return;
+    };
+    let mut random = bandsaw::testing::Random::new(1);
+    fs::create_dir(host.path("src")).unwrap();
+    for n in 0..10 {
+        fs::write(host.path("src").join(format!("{n}")), random.bytes(500_000)).unwrap();
+    }
+    let text = "contents ".repeat(10_000);
+    fs::write(host.path("src/text"), &text).unwrap();
+    let create =
+        "create x.sparsebundle --size 12m --band-size 1m --fs apfs --compress zlib --from src";
+    host.0.ok(&create.split(' ').collect::<Vec<_>>());
+    let band = |name: &str| host.path("x.sparsebundle/bands").join(name);
+    fs::rename(band("3"), band("3.tmp")).unwrap();
+    host.fails(9, &["decompress", "x.sparsebundle:/text"]);
+    let mounted = host.ok(&["mount", "x.sparsebundle", "mnt"]);
+    let write = |name: &str| {
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(host.path("mnt").join(name))?;
+        file.write_all(b"more").and_then(|()| file.sync_all())
+    };
+    assert_eq!(write("text").unwrap_err().raw_os_error(), Some(5));
+    assert!(fs::read_to_string(host.path("mnt/text")).unwrap() == text);
+    let log = host.log(&mounted);
+    assert!(log.contains("3.tmp"), "{log}");
+    write("other").unwrap();
+    host.ok(&["detach", "mnt"]);
+    fs::rename(band("3.tmp"), band("3")).unwrap();
+    host.0.ok(&["check", "x.sparsebundle"]);
+    assert!(host.0.ok(&["cat", "x.sparsebundle:/text"]) == text);
+    host.ok(&["mount", "x.sparsebundle", "mnt"]);
+    write("text").unwrap();
+    host.ok(&["detach", "mnt"]);
+    assert!(host.0.ok(&["cat", "x.sparsebundle:/text"]) == text + "more");
+}
+
 /// Names on a full volume: each is made, or fails with ENOSPC and changes nothing.
 #[test]
 fn names_on_a_full_volume_say_so() {
@@ -786,7 +830,20 @@ fn a_full_host_says_so() {
         "{}",
         host.log(&inner)
     );
-    // It may fail, for what was never synced; it ends.
+    // A change of the tables fails sooner or later; from then on every change says why.
+    let folder = |n: u32| {
+        fs::create_dir(host.path("inner").join(format!("{n:0>200}")))?;
+        File::open(host.path("inner"))?.sync_all()
+    };
+    let failed: Vec<_> = (0..3000)
+        .filter_map(|n| folder(n).err())
+        .map(|error| error.kind())
+        .take(3)
+        .collect();
+    assert_eq!(failed, [std::io::ErrorKind::StorageFull; 3]);
+    // It fails, for what was never synced; it ends.
+    let told = stderr(&host.run(&["detach", "inner"]));
+    assert!(told.contains("free some space"), "{told}");
     host.run(&["detach", "--force", "inner"]);
     assert_eq!(host.listed().len(), 1);
     let left = host
@@ -807,28 +864,43 @@ fn an_image_that_vanishes_is_told_of() {
     let Some(host) = Host::new("an_image_that_vanishes_is_told_of") else {
         return;
     };
-    for name in ["x.img", "x.sparseimage", "x.asif", "x.sparsebundle"] {
+    for (name, gone) in [
+        ("x.img", "x.img"),
+        ("x.sparseimage", "x.sparseimage"),
+        ("x.asif", "x.asif"),
+        ("x.sparsebundle", "x.sparsebundle"),
+        ("x.sparsebundle", "x.sparsebundle/bands"),
+    ] {
         host.bundle(name);
         let mounted = host.ok(&["mount", name, "mnt"]);
         let mut file = File::create(host.path("mnt/file")).unwrap();
         file.write_all(&vec![1; 100_000]).unwrap();
         file.sync_all().unwrap();
-        match name {
-            "x.sparsebundle" => fs::remove_dir_all(host.path(name)).unwrap(),
-            name => fs::remove_file(host.path(name)).unwrap(),
+        let gone_path = host.path(gone);
+        match gone {
+            "x.sparsebundle" => fs::remove_dir_all(gone_path).unwrap(),
+            "x.sparsebundle/bands" => fs::read_dir(gone_path)
+                .unwrap()
+                .for_each(|band| fs::remove_file(band.unwrap().path()).unwrap()),
+            _ => fs::remove_file(gone_path).unwrap(),
         }
         let lost = file
             .write_all(&vec![2; 20 << 20])
             .and_then(|()| file.sync_all());
-        assert!(lost.is_err(), "{name}");
+        assert!(lost.is_err(), "{gone}");
         drop(file);
-        assert!(
-            host.log(&mounted).contains(name),
-            "{name}: {}",
-            host.log(&mounted)
-        );
+        let log = host.log(&mounted);
+        assert!(log.contains(gone), "{gone}: {log}");
+        let is_said = log.contains("removed or replaced");
+        assert!(is_said || !gone.ends_with("bands"), "{log}");
+        if gone != name {
+            let told = host.fails(1, &["detach", "mnt"]);
+            assert!(told.contains("removed or replaced"), "{told}");
+        }
         host.run(&["detach", "--force", "mnt"]);
-        assert!(host.listed().is_empty(), "{name}");
+        assert!(host.listed().is_empty(), "{gone}");
+        // The server may have created it again.
+        let _ = fs::remove_dir_all(host.path("x.sparsebundle"));
     }
 }
 
