@@ -475,7 +475,7 @@ fn encrypted_bundles() {
     assert!(
         report.iter().any(
             |line| line.starts_with("damage | sparse bundle | bands/0 |")
-                && line.contains("cipher blocks")
+                && line.contains("within a cipher block")
         ),
         "{report:?}"
     );
