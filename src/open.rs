@@ -72,7 +72,6 @@ pub use key_file::KeyFile;
 pub use layer::Layer;
 pub use place::NewMode;
 pub use remote::{LocalCache, NetworkOptions};
-pub use resumable::ResumableImage;
 pub use section::Section;
 pub use unlock::{Keys, volume_key};
 pub use volume::Volume;

@@ -9,16 +9,17 @@ use uuid::Uuid;
 use super::gate::OpenedContainer;
 use super::opening::Opening;
 use super::place::{ImagePlace, NewMode};
-use super::{FoundDisk, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open, remote};
+use super::resumable::ResumeNote;
+use super::{FoundDisk, Image, LAYER, Layer, NetworkOptions, OpenOptions, open, remote};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::{ContainerKind, Format, SECTOR};
-use crate::crypt::{self, Description, Encryption, Protection, Secret};
+use crate::crypt::{self, Description, Encryption, Protection};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
-use crate::store::{Local, LocalFile, Lock, Remote, Status, Store};
+use crate::store::{LocalFile, Remote, Status, Store};
 use crate::{Error, Kind, Result};
 
 /// Options of a new image. The default is a raw image without a length, which must be set.
@@ -127,12 +128,6 @@ impl CreateOptions {
         }))
     }
 
-    pub(super) fn passphrase(&self) -> Option<Secret> {
-        self.encryption
-            .as_ref()
-            .map(|encryption| encryption.passphrase.clone())
-    }
-
     pub(super) fn protection(&self) -> Result<Option<Protection>> {
         self.encryption
             .as_ref()
@@ -162,15 +157,15 @@ pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
 }
 
 /// A new image under a temporary name beside its place, or hidden in its bucket.
-/// [`finish`](Self::finish) moves it to its place; if dropped before, it is removed, and an image
-/// that it was to replace is unchanged.
+/// [`finish`](Self::finish) moves it to its place; if dropped before, it is removed, or kept if it is
+/// [resumable](Self::resumable), and an image that it was to replace is unchanged.
 #[derive(Debug)]
 pub struct Draft {
-    /// `None` after closing.
-    image: Option<Image>,
-    new_image: NewImage,
-    /// The passphrase of the image, if it is encrypted.
-    passphrase: Option<Secret>,
+    // Closed before its files are removed.
+    pub(super) image: Image,
+    pub(super) place: NewImage,
+    /// The note of a resumable image.
+    pub(super) note: Option<ResumeNote>,
 }
 
 impl Draft {
@@ -189,53 +184,72 @@ impl Draft {
         let made = || {
             options.check()?;
             options.check_changeable()?;
-            let new_image = NewImage::claim(path, options)?;
-            let passphrase = options.passphrase();
-            let mut draft = Self {
-                image: None,
-                new_image,
-                passphrase,
-            };
-            draft.image = Some(draft.new_image.make(options, progress)?);
-            Ok(draft)
+            let place = NewImage::claim(path, options)?;
+            Ok(Self {
+                image: place.make(options, progress)?,
+                place,
+                note: None,
+            })
         };
         made().map_err(|error: Error| error.in_file(path))
     }
 
     /// Returns the image, open for writing.
     pub fn image(&self) -> &Image {
-        match &self.image {
-            Some(image) => image,
-            None => unreachable!("only `finish` closes the image, and takes the draft with it"),
-        }
+        &self.image
     }
 
-    /// Makes everything written durable, moves the image to its place, and opens it there for
-    /// writing. The reopening fails as in use if another reference to its disk is still held.
+    /// Makes everything written durable, moves the image to its place, and returns it, open for
+    /// writing.
     pub fn finish(self) -> Result<Image> {
         self.finish_watched(&Silent)
     }
 
     /// Like [`finish`](Self::finish), but polls `progress` a last time for cancellation.
-    pub fn finish_watched(mut self, progress: &dyn Progress) -> Result<Image> {
-        let path = self.new_image.target().to_owned();
-        let (format, warnings) = (self.image().format(), self.image().warnings().to_vec());
-        self.image()
-            .disk()
-            .flush()
-            .map_err(|error| error.in_file(&path))?;
-        self.image = None;
-        let passphrase = self.passphrase.take();
-        self.new_image
-            .take(format, passphrase.as_ref(), warnings, progress)
-            .map_err(|error| error.in_file(&path))
+    pub fn finish_watched(self, progress: &dyn Progress) -> Result<Image> {
+        let Self {
+            image,
+            mut place,
+            note,
+        } = self;
+        let path = place.target().to_owned();
+        let moved = image.disk.flush().and_then(|()| {
+            // First: after the rename, the old image may be under the name that the note describes.
+            note.iter().try_for_each(ResumeNote::remove)?;
+            place.take(progress).inspect_err(|_| {
+                if !place.is_taken() {
+                    let _ = note.iter().try_for_each(ResumeNote::write); // the first error counts
+                }
+            })?;
+            image.moved(&place)
+        });
+        moved.map_err(|error| error.in_file(&path))
     }
 }
 
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // Closed before its files are removed.
-        self.image = None;
+impl Image {
+    /// Returns a new image that was moved to its place, with what its disk holds, and with warnings
+    /// that later opens do not repeat: about a format not confirmed by a Mac.
+    fn moved(self, place: &NewImage) -> Result<Self> {
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            image_format: Some(self.format),
+            ..OpenOptions::default()
+        };
+        let mut opening = Opening::new(place.target(), &options);
+        opening.layers.extend(place.bucket());
+        opening.layers.extend(self.layers);
+        opening.warnings = self.warnings;
+        let found = FoundDisk::new_image(OpenedContainer {
+            format: self.format,
+            disk: self.disk,
+            store: None,
+        });
+        opening.survey(&found)?;
+        let mut image = opening.into_image(found);
+        let unconfirmed = unconfirmed(&image);
+        image.warnings.extend(unconfirmed);
+        Ok(image)
     }
 }
 
@@ -244,8 +258,8 @@ impl Drop for Draft {
 /// it is removed, and an image that it was to replace is unchanged.
 #[derive(Debug)]
 pub struct FileDraft {
-    /// `None` after closing.
-    file: Option<Arc<LocalFile>>,
+    // Closed before it is removed.
+    file: Arc<LocalFile>,
     place: ImagePlace,
 }
 
@@ -254,19 +268,17 @@ impl FileDraft {
     pub fn new(path: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let made = || {
             let place = ImagePlace::claim(path, overwrite, mode)?;
-            let mut draft = Self { file: None, place };
-            draft.file = Some(new_file(&draft.place)?);
-            Ok(draft)
+            Ok(Self {
+                file: place.create_file()?,
+                place,
+            })
         };
         made().map_err(|error: Error| error.in_file(path))
     }
 
     /// Returns the file, to be filled.
     pub fn file(&self) -> &Arc<LocalFile> {
-        match &self.file {
-            Some(file) => file,
-            None => unreachable!("only `finish` closes the file, and takes the draft with it"),
-        }
+        &self.file
     }
 
     /// Makes the file durable, moves it to its place, and opens it there.
@@ -276,11 +288,9 @@ impl FileDraft {
 
     /// Makes the file durable, moves it to its place, and returns that path: for a file that is no
     /// image by itself.
-    pub fn persist(mut self) -> Result<PathBuf> {
+    pub fn persist(self) -> Result<PathBuf> {
         let path = self.place.target().to_owned();
-        self.file().flush().map_err(|error| error.in_file(&path))?;
-        self.file = None;
-        self.place.take().map_err(|error| error.in_file(&path))?;
+        self.close().map_err(|error| error.in_file(&path))?;
         Ok(path)
     }
 
@@ -295,24 +305,9 @@ impl FileDraft {
 
     /// Makes the file durable and moves it to its place.
     pub(super) fn close(mut self) -> Result<()> {
-        self.file().flush()?;
-        self.file = None;
+        self.file.flush()?;
         self.place.take()
     }
-}
-
-impl Drop for FileDraft {
-    fn drop(&mut self) {
-        // Closed before it is removed.
-        self.file = None;
-    }
-}
-
-fn new_file(place: &ImagePlace) -> Result<Arc<LocalFile>> {
-    let file = LocalFile::create_new(place.aside(), place.mode())?
-        .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "the partition number is in use"))?;
-    file.lock(Lock::Exclusive)?;
-    Ok(Arc::new(file))
 }
 
 /// Creates the container. [`ImagePlace`] removes the remains of a failure.
@@ -324,10 +319,9 @@ pub(super) fn make(
     let mut layers = Vec::new();
     let protection = options.protection()?;
     if options.format.is_folder() {
-        let folder = Arc::new(Local::new(place.aside()).with_mode(place.mode()));
-        return make_folder(folder, place.aside(), options, protection);
+        return make_folder(place.folder(), place.aside(), options, protection);
     }
-    let file = new_file(place)?;
+    let file = place.create_file()?;
     layers.push(Layer::File(file.clone()));
     let plain: Arc<dyn BlockDevice> = match protection {
         None => file,
@@ -414,11 +408,11 @@ fn make_in(
         ContainerKind::Asif => {
             let block = sector_size.unwrap_or(SECTOR as u32);
             let kind = asif::LayerKind::Disk;
-            let image = Arc::new(Asif::create_as(
-                file,
-                &asif::CreateOptions { len, block, kind },
-                id,
-            )?);
+            let mut image = Asif::create_as(file, &asif::CreateOptions { len, block, kind }, id)?;
+            if options.encryption.is_some() {
+                image = image.encrypted();
+            }
+            let image = Arc::new(image);
             layers.push(Layer::Asif(image.clone()));
             image
         }
@@ -462,40 +456,6 @@ fn encrypted_raw(
     Ok(Raw::new(file))
 }
 
-/// Opens a new image for writing and adds warnings that later opens do not repeat: `warnings` about
-/// unusual options, and one about a format not confirmed by a Mac.
-pub(super) fn open_new(
-    path: &Path,
-    format: Format,
-    passphrase: Option<&Secret>,
-    warnings: Vec<String>,
-) -> Result<Image> {
-    open_new_by(format, passphrase, warnings, |options| open(path, options))
-}
-
-/// Like [`open_new`], but opens the image with `open`.
-pub(super) fn open_new_by(
-    format: Format,
-    passphrase: Option<&Secret>,
-    warnings: Vec<String>,
-    open: impl FnOnce(&OpenOptions<'_>) -> Result<Image>,
-) -> Result<Image> {
-    let keys = passphrase.map(|passphrase| passphrase as &dyn Keys);
-    let options = OpenOptions {
-        access: Access::ReadWrite,
-        image_format: Some(format),
-        keys,
-        ..OpenOptions::default()
-    };
-    let mut image = open(&options)?;
-    for warning in warnings.into_iter().chain(unconfirmed(&image)) {
-        if !image.warnings.contains(&warning) {
-            image.warnings.push(warning);
-        }
-    }
-    Ok(image)
-}
-
 /// Returns a warning about a new image in a form for which no image made by macOS exists as a
 /// reference.
 fn unconfirmed(image: &Image) -> Option<String> {
@@ -512,7 +472,7 @@ fn unconfirmed(image: &Image) -> Option<String> {
 /// The place where a new image is created: beside its final path on this host, or in a bucket, where
 /// it is hidden until it is finished. If dropped before the image is moved to its place, it is removed.
 #[derive(Debug)]
-enum NewImage {
+pub(super) enum NewImage {
     Host(ImagePlace),
     Bucket { url: PathBuf, bundle: Arc<Remote> },
 }
@@ -532,7 +492,7 @@ impl NewImage {
         }
     }
 
-    fn target(&self) -> &Path {
+    pub(super) fn target(&self) -> &Path {
         match self {
             Self::Host(place) => place.target(),
             Self::Bucket { url, .. } => url,
@@ -549,38 +509,34 @@ impl NewImage {
         }
     }
 
-    /// Moves the finished image, which is closed, to its place and opens it there for writing.
-    fn take(
-        &mut self,
-        format: Format,
-        passphrase: Option<&Secret>,
-        warnings: Vec<String>,
-        progress: &dyn Progress,
-    ) -> Result<Image> {
+    /// Moves the finished image, which may be open, to its place.
+    fn take(&mut self, progress: &dyn Progress) -> Result<()> {
         match self {
             Self::Host(place) => {
                 progress.check()?;
-                place.take()?;
-                open_new(place.target(), format, passphrase, warnings)
+                place.take()
             }
-            Self::Bucket { url, bundle } => {
-                bundle.publish(&|| progress.check())?;
-                open_new_by(format, passphrase, warnings, |options| {
-                    open_in_bucket(url, bundle, options)
-                })
-            }
+            Self::Bucket { bundle, .. } => bundle.publish(&|| progress.check()),
         }
     }
-}
 
-fn open_in_bucket(url: &Path, bundle: &Arc<Remote>, options: &OpenOptions<'_>) -> Result<Image> {
-    // The writer is this process.
-    let mut opening = Opening::new(url, options);
-    opening.layers.push(Layer::Bucket(Status {
-        holder: None,
-        ..bundle.status()
-    }));
-    let found = FoundDisk::new_image(opening.bundle(bundle.clone(), None)?);
-    opening.survey(&found)?;
-    Ok(opening.into_image(found))
+    /// Returns true once the image was moved to its place.
+    fn is_taken(&self) -> bool {
+        match self {
+            Self::Host(place) => place.is_taken(),
+            Self::Bucket { .. } => false,
+        }
+    }
+
+    /// Returns the layer of the bucket that holds the image, if it is in one.
+    fn bucket(&self) -> Option<Layer> {
+        let Self::Bucket { bundle, .. } = self else {
+            return None;
+        };
+        // The writer is this process.
+        Some(Layer::Bucket(Status {
+            holder: None,
+            ..bundle.status()
+        }))
+    }
 }

@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::LAYER;
 use crate::container::sparsebundle;
+use crate::device::Access;
 use crate::store::{FileMode, Guard, Local, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result, platform};
 
@@ -28,6 +30,15 @@ pub(crate) struct ImagePlace {
     mode: FileMode,
     /// The mode is applied exactly, independent of the umask.
     is_exact: bool,
+    /// The image itself, which is told its final path.
+    image: OnceLock<NewFiles>,
+}
+
+/// The file or folder of a new image.
+#[derive(Debug)]
+enum NewFiles {
+    File(Arc<LocalFile>),
+    Folder(Arc<Local>),
 }
 
 /// The permissions of a new image.
@@ -115,6 +126,7 @@ impl ImagePlace {
             old,
             mode,
             is_exact,
+            image: OnceLock::new(),
         })
     }
 
@@ -149,6 +161,30 @@ impl ImagePlace {
         &self.aside
     }
 
+    /// Creates the file of the image, empty and locked.
+    pub(super) fn create_file(&self) -> Result<Arc<LocalFile>> {
+        let file = LocalFile::create_new(&self.aside, self.mode)?
+            .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "the partition number is in use"))?;
+        file.lock(Lock::Exclusive)?;
+        let file = Arc::new(file);
+        let _ = self.image.set(NewFiles::File(file.clone()));
+        Ok(file)
+    }
+
+    /// Opens and locks the file of an image that was kept.
+    pub(super) fn open_file(&self) -> Result<Arc<LocalFile>> {
+        let file = super::lock_file(&self.aside, Access::ReadWrite)?;
+        let _ = self.image.set(NewFiles::File(file.clone()));
+        Ok(file)
+    }
+
+    /// Returns the folder of the image, which is created with the first file in it.
+    pub(super) fn folder(&self) -> Arc<Local> {
+        let folder = Arc::new(Local::new(&self.aside).with_mode(self.mode));
+        let _ = self.image.set(NewFiles::Folder(folder.clone()));
+        folder
+    }
+
     /// Returns the mode with which the image is created.
     pub(crate) fn mode(&self) -> FileMode {
         self.mode
@@ -159,7 +195,7 @@ impl ImagePlace {
         self.taken
     }
 
-    /// Moves the finished image to its place, durably.
+    /// Moves the finished image, which may be open, to its place, durably.
     pub(crate) fn take(&mut self) -> Result<()> {
         if self.is_exact {
             let failed = |source| Error::io(LAYER, "set the permissions of the image", source);
@@ -173,6 +209,11 @@ impl ImagePlace {
             Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
         }
         self.taken = true;
+        match self.image.get() {
+            Some(NewFiles::File(file)) => file.set_renamed(&self.target),
+            Some(NewFiles::Folder(folder)) => folder.set_renamed(&self.target),
+            None => {}
+        }
         let synced = File::open(folder_of(&self.target))
             .and_then(|folder| platform::make_names_durable(&folder));
         synced.map_err(|source| Error::io(LAYER, "sync the folder", source))

@@ -8,11 +8,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::create::{make, open_new};
+use super::create::{NewImage, make};
+use super::opening::Opening;
 use super::place::ImagePlace;
-use super::{CreateOptions, Image, LAYER};
-use crate::crypt::Secret;
-use crate::device::{AfterDiscard, BlockDeviceExt};
+use super::{CreateOptions, Draft, Image, Keys, LAYER, Layer, OpenOptions, gate};
+use crate::device::{Access, AfterDiscard, BlockDeviceExt};
 use crate::progress::Silent;
 use crate::store::{Local, Open, Put, Store};
 use crate::{Error, Kind, Reason, Result};
@@ -22,157 +22,102 @@ const HEAD: &str = "bandsaw unfinished image 1";
 /// Maximum size of a note.
 const MAX_BYTES: u64 = 4096;
 
-/// A new image under a fixed temporary name. [`finish`](Self::finish) moves it to its place; if
-/// dropped before, it is kept.
-#[derive(Debug)]
-pub struct ResumableImage {
-    /// `None` after closing.
-    image: Option<Image>,
-    place: ImagePlace,
-    note: ResumeNote,
-    /// The source of the image and the options, in one line.
-    identity: String,
-    /// The passphrase, if it is encrypted.
-    passphrase: Option<Secret>,
-    /// Bytes at the start of the disk that are complete.
-    done: u64,
-}
-
-impl ResumableImage {
-    /// Opens the unfinished image that is kept beside `path`, or creates a blank one. `identity`,
-    /// one line, describes its source and options.
+impl Draft {
+    /// Opens the unfinished image that is kept beside `path`, or creates a blank one, which is kept
+    /// under a fixed name if it is dropped before [`finish`](Self::finish). `identity`, one line,
+    /// describes its source and options.
     ///
     /// [`Kind::Conflict`] if the kept image has another identity, or if `path` exists and
     /// `overwrite` is not set. [`Kind::WrongKey`] if the kept image is encrypted under another
     /// passphrase. Its contents are valid up to [`done`](Self::done), and blank after that, or
     /// noise if it is thin.
-    pub fn new(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
+    pub fn resumable(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
         let made = || {
             options.check()?;
             let place = ImagePlace::claim_kept(path, options.overwrite, options.new_mode())?;
-            let note = ResumeNote::beside(&place)?;
-            match note.read()? {
+            let mut note = ResumeNote::beside(&place, identity)?;
+            let image = match note.read()? {
                 Some((kept, done)) if fs::symlink_metadata(place.aside()).is_ok() => {
                     if kept != identity {
                         return Err(refusal(&place));
                     }
-                    Self::go_on(place, note, identity, done, options)
+                    note.done = done;
+                    go_on(&place, done, options)?
                 }
-                _ => Self::begin(place, note, identity, options),
-            }
+                _ => begin(&place, &note, options)?,
+            };
+            Ok(Self {
+                image,
+                place: NewImage::Host(place),
+                note: Some(note),
+            })
         };
         made().map_err(|error: Error| error.in_file(path))
     }
 
-    fn begin(
-        place: ImagePlace,
-        note: ResumeNote,
-        identity: &str,
-        options: &CreateOptions,
-    ) -> Result<Self> {
-        note.remove()?;
-        place.clear_kept()?;
-        let image = make(&place, options, &Silent)?;
-        image.disk().flush()?;
-        note.write(identity, 0)?;
-        let passphrase = options.passphrase();
-        Ok(Self {
-            image: Some(image),
-            place,
-            note,
-            identity: identity.to_owned(),
-            passphrase,
-            done: 0,
-        })
-    }
-
-    fn go_on(
-        place: ImagePlace,
-        note: ResumeNote,
-        identity: &str,
-        done: u64,
-        options: &CreateOptions,
-    ) -> Result<Self> {
-        let passphrase = options.passphrase();
-        let image = open_new(
-            place.aside(),
-            options.format,
-            passphrase.as_ref(),
-            Vec::new(),
-        )?;
-        let len = image.disk().info().len;
-        if len != options.len || done > len {
-            return Err(refusal(&place));
-        }
-        image.disk().discard(
-            done..len,
-            if options.thin {
-                AfterDiscard::Any
-            } else {
-                AfterDiscard::Zeros
-            },
-        )?;
-        Ok(Self {
-            image: Some(image),
-            place,
-            note,
-            identity: identity.to_owned(),
-            passphrase,
-            done,
-        })
-    }
-
-    /// Returns the image, open for writing.
-    pub fn image(&self) -> &Image {
-        match &self.image {
-            Some(image) => image,
-            None => unreachable!("only `finish` closes the image, and takes the draft with it"),
-        }
-    }
-
     /// Returns the number of bytes at the start of the disk that need not be written again.
     pub fn done(&self) -> u64 {
-        self.done
+        self.note.as_ref().map_or(0, |note| note.done)
     }
 
     /// Makes everything written durable, then records durably that the first `done` bytes of the
-    /// disk are complete.
+    /// disk are complete. Records nothing if the image is not [resumable](Self::resumable).
     pub fn keep(&mut self, done: u64) -> Result<()> {
-        let kept = self
-            .image()
-            .disk()
-            .flush()
-            .and_then(|()| self.note.write(&self.identity, done));
-        kept.map_err(|error| error.in_file(self.place.target()))?;
-        self.done = done;
-        Ok(())
-    }
-
-    /// Makes everything written durable, moves the image to its place, and opens it there for
-    /// writing.
-    pub fn finish(mut self) -> Result<Image> {
-        let path = self.place.target().to_owned();
-        let (format, warnings) = (self.image().format(), self.image().warnings().to_vec());
-        let flushed = self.image().disk().flush().and_then(|()| {
-            self.image = None;
-            // First: after the rename, the old image may be under the name that the note describes.
-            self.note.remove()?;
-            self.place.take().inspect_err(|_| {
-                if !self.place.is_taken() {
-                    let _ = self.note.write(&self.identity, self.done); // the first error counts
-                }
-            })
+        let kept = self.image.disk.flush().and_then(|()| {
+            let Some(note) = &mut self.note else {
+                return Ok(());
+            };
+            let before = std::mem::replace(&mut note.done, done);
+            note.write().inspect_err(|_| note.done = before)
         });
-        flushed.map_err(|error| error.in_file(&path))?;
-        open_new(&path, format, self.passphrase.as_ref(), warnings)
+        kept.map_err(|error| error.in_file(self.place.target()))
     }
 }
 
-impl Drop for ResumableImage {
-    fn drop(&mut self) {
-        // Closed before it is moved.
-        self.image = None;
+fn begin(place: &ImagePlace, note: &ResumeNote, options: &CreateOptions) -> Result<Image> {
+    note.remove()?;
+    place.clear_kept()?;
+    let image = make(place, options, &Silent)?;
+    image.disk.flush()?;
+    note.write()?;
+    Ok(image)
+}
+
+/// Opens the kept image, of which the first `done` bytes are complete.
+fn go_on(place: &ImagePlace, done: u64, options: &CreateOptions) -> Result<Image> {
+    let keys = options
+        .encryption
+        .as_ref()
+        .map(|encryption| &encryption.passphrase as &dyn Keys);
+    let kept = OpenOptions {
+        access: Access::ReadWrite,
+        image_format: Some(options.format),
+        keys,
+        ..OpenOptions::default()
+    };
+    let mut opening = Opening::new(place.aside(), &kept);
+    let opened = if options.format.is_folder() {
+        opening.settled_bundle(place.folder())?
+    } else {
+        let file = place.open_file()?;
+        opening.layers.push(Layer::File(file.clone()));
+        opening.file(file)?
+    };
+    let found = gate::pass(opened, &mut opening)?;
+    let image = opening.into_image(found);
+    let len = image.disk.info().len;
+    if len != options.len || done > len {
+        return Err(refusal(place));
     }
+    image.disk.discard(
+        done..len,
+        if options.thin {
+            AfterDiscard::Any
+        } else {
+            AfterDiscard::Zeros
+        },
+    )?;
+    Ok(image)
 }
 
 fn refusal(place: &ImagePlace) -> Error {
@@ -185,13 +130,17 @@ fn refusal(place: &ImagePlace) -> Error {
 
 /// The note beside an unfinished image.
 #[derive(Debug)]
-struct ResumeNote {
+pub(super) struct ResumeNote {
     folder: Local,
     name: String,
+    /// The source of the image and the options, in one line.
+    identity: String,
+    /// Bytes at the start of the disk that are complete.
+    done: u64,
 }
 
 impl ResumeNote {
-    fn beside(place: &ImagePlace) -> Result<Self> {
+    fn beside(place: &ImagePlace, identity: &str) -> Result<Self> {
         let mut name: OsString = place.aside().file_name().unwrap_or_default().to_owned();
         name.push("-note");
         let name = name
@@ -201,10 +150,12 @@ impl ResumeNote {
         Ok(Self {
             folder: Local::new(folder).with_mode(place.mode()),
             name,
+            identity: identity.to_owned(),
+            done: 0,
         })
     }
 
-    /// Returns identity and complete bytes. `None`: there is no valid note, so the kept image
+    /// Returns the stored identity and complete bytes. `None`: there is no valid note, so the kept image
     /// cannot be resumed.
     fn read(&self) -> Result<Option<(String, u64)>> {
         let Some(file) = self.folder.open(&self.name, Open::Read)? else {
@@ -218,16 +169,14 @@ impl ResumeNote {
         Ok(done.parse().ok().map(|done| (identity.to_owned(), done)))
     }
 
-    fn write(&self, identity: &str, done: u64) -> Result<()> {
-        self.folder.put(
-            &self.name,
-            format!("{HEAD}\n{identity}\n{done}\n").as_bytes(),
-            Put::Replace,
-        )?;
+    pub(super) fn write(&self) -> Result<()> {
+        let Self { identity, done, .. } = self;
+        let text = format!("{HEAD}\n{identity}\n{done}\n");
+        self.folder.put(&self.name, text.as_bytes(), Put::Replace)?;
         self.folder.sync()
     }
 
-    fn remove(&self) -> Result<()> {
+    pub(super) fn remove(&self) -> Result<()> {
         if self.folder.remove(&self.name)? {
             self.folder.sync()
         } else {

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::copy::{CopyCounts, copy_range, is_same};
 use super::{ConvertOptions, Converted, Order, Source, order};
 use crate::device::{Access, BlockDevice};
-use crate::open::{CreateOptions, Image, Keys, OpenOptions, ResumableImage, open};
+use crate::open::{CreateOptions, Draft, Image, Keys, OpenOptions, open};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
@@ -48,7 +48,7 @@ pub fn resume(
         .in_file(to));
     }
     let create = options.create(from);
-    let mut draft = match ResumableImage::new(to, &create, &identity(from, &create)?) {
+    let mut draft = match Draft::resumable(to, &create, &identity(from, &create)?) {
         Err(error) if error.kind() == Kind::Conflict && !options.overwrite => {
             let image = complete(from, to, options, progress)?.ok_or(error)?;
             return Ok(Converted {
@@ -110,7 +110,7 @@ fn complete(
 /// Copies the missing part, and commits step after step.
 fn copy_on(
     disk: &dyn BlockDevice,
-    draft: &mut ResumableImage,
+    draft: &mut Draft,
     order: Order,
     progress: &dyn Progress,
 ) -> Result<CopyCounts> {

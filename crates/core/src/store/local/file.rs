@@ -14,6 +14,7 @@ use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
 use super::FileMode;
+use super::host_path::HostPath;
 use super::pinned::PinnedRanges;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::platform;
@@ -32,7 +33,7 @@ const MAX_REPLACED: usize = 10;
 #[derive(Debug)]
 pub struct LocalFile {
     file: Arc<File>,
-    path: PathBuf,
+    path: HostPath,
     access: Access,
     /// The host's block size: a punched range must cover whole blocks to free storage.
     grain: u64,
@@ -168,7 +169,7 @@ impl LocalFile {
         };
         Ok(Self {
             file: Arc::new(file),
-            path,
+            path: HostPath::new(path),
             access,
             grain: grain(meta.blksize()),
             fixed_len: !kind.is_file(),
@@ -196,19 +197,24 @@ impl LocalFile {
         }
         rustix::fs::fstat(&self.file)
             .map(|stat| super::meta(&stat))
-            .map_err(|errno| Error::io(LAYER, "read metadata", errno).in_file(&self.path))
+            .map_err(|errno| Error::io(LAYER, "read metadata", errno).in_file(self.path()))
     }
 
     /// Returns the path of the file.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.path.get()
+    }
+
+    /// Records that the file was renamed to `path`. Only the first call has an effect.
+    pub fn set_renamed(&self, path: &Path) {
+        self.path.rename(path.to_owned());
     }
 
     /// Returns the host's metadata of the open file.
     pub fn metadata(&self) -> Result<Metadata> {
         self.file
             .metadata()
-            .map_err(|source| Error::io(LAYER, "read metadata", source).in_file(&self.path))
+            .map_err(|source| Error::io(LAYER, "read metadata", source).in_file(self.path()))
     }
 
     /// Locks the file, after a short wait if necessary, for as long as it is open. Does nothing on
@@ -223,7 +229,7 @@ impl LocalFile {
                     .metadata()
                     .and_then(|meta| length(&self.file, &meta));
                 let known = known.map_err(|source| {
-                    Error::io(LAYER, "read the length", source).in_file(&self.path)
+                    Error::io(LAYER, "read the length", source).in_file(self.path())
                 })?;
                 self.len.store(
                     known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)),
@@ -232,9 +238,9 @@ impl LocalFile {
                 self.named.store(has_name(&self.file), Ordering::Relaxed);
                 Ok(())
             }
-            Ok(false) => Err(in_use(LAYER, &self.file).in_file(&self.path)),
+            Ok(false) => Err(in_use(LAYER, &self.file).in_file(self.path())),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => Ok(()),
-            Err(source) => Err(Error::io(LAYER, "lock", source).in_file(&self.path)),
+            Err(source) => Err(Error::io(LAYER, "lock", source).in_file(self.path())),
         }
     }
 
@@ -243,24 +249,24 @@ impl LocalFile {
         let guard = self.in_flight.read();
         self.info()
             .check(LAYER, offset, length)
-            .map_err(|error| error.in_file(&self.path))?;
+            .map_err(|error| error.in_file(self.path()))?;
         Ok(guard)
     }
 
     fn check_range(&self, range: &Range<u64>) -> Result<()> {
         self.info()
             .check_range(LAYER, range)
-            .map_err(|error| error.in_file(&self.path))
+            .map_err(|error| error.in_file(self.path()))
     }
 
     fn check_changeable(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
-            return Err(Error::read_only(LAYER).in_file(&self.path));
+            return Err(Error::read_only(LAYER).in_file(self.path()));
         }
         if self.lost.load(Ordering::Acquire) {
             let refused = "an earlier flush failed and may have lost changes; open the image again to \
                  change it";
-            return Err(Error::new(Kind::Io, LAYER, refused).in_file(&self.path));
+            return Err(Error::new(Kind::Io, LAYER, refused).in_file(self.path()));
         }
         Ok(())
     }
@@ -277,7 +283,7 @@ impl LocalFile {
             }
             _ => Error::io(LAYER, doing, source),
         };
-        error.at(offset).in_file(&self.path)
+        error.at(offset).in_file(self.path())
     }
 
     fn cut(&self, len: u64) -> Result<()> {
@@ -367,7 +373,7 @@ impl BlockDevice for LocalFile {
         };
         flushed.map_err(|error| {
             self.lost.store(true, Ordering::Release);
-            error.in_file(&self.path)
+            error.in_file(self.path())
         })
     }
 
@@ -376,7 +382,7 @@ impl BlockDevice for LocalFile {
         if self.fixed_len {
             return Err(
                 Error::new(Kind::Unsupported, LAYER, "a disk has a fixed length")
-                    .in_file(&self.path),
+                    .in_file(self.path()),
             );
         }
         let _one_at_a_time = self.resizing.lock();

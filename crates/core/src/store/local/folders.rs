@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::FileMode;
+use super::host_path::HostPath;
 use super::replace::UNFINISHED;
 use crate::platform;
 use crate::sync::{Mutex, MutexGuard};
@@ -26,7 +27,7 @@ const FOLDER: OFlags = OFlags::RDONLY
 /// The folders of a store, opened one path component at a time without following symbolic links.
 #[derive(Debug)]
 pub(super) struct Folders {
-    root: PathBuf,
+    root: HostPath,
     open: Mutex<HashMap<String, Arc<File>>>,
     changed: Mutex<ChangedFolders>,
     syncing: Mutex<()>,
@@ -44,7 +45,7 @@ struct ChangedFolders {
 impl Folders {
     pub(super) fn new(root: PathBuf) -> Self {
         Self {
-            root,
+            root: HostPath::new(root),
             open: Mutex::default(),
             changed: Mutex::default(),
             syncing: Mutex::default(),
@@ -52,7 +53,12 @@ impl Folders {
     }
 
     pub(super) fn root(&self) -> &Path {
-        &self.root
+        self.root.get()
+    }
+
+    /// Records that the root was renamed.
+    pub(super) fn set_renamed(&self, root: &Path) {
+        self.root.rename(root.to_owned());
     }
 
     /// Opens the folder `name` (the root is ""). `None`: it does not exist.
@@ -61,7 +67,7 @@ impl Folders {
             return Ok(Some(folder.clone()));
         }
         let opened = if name.is_empty() {
-            rustix::fs::openat(CWD, &self.root, FOLDER, Mode::empty())
+            rustix::fs::openat(CWD, self.root(), FOLDER, Mode::empty())
         } else {
             let (parent, last) = split(name);
             let Some(parent) = self.get(parent)? else {
@@ -82,13 +88,13 @@ impl Folders {
             return Ok(folder);
         }
         if name.is_empty() {
-            let above = holders_of_new(&self.root);
-            if let Some(parent) = self.root.parent() {
+            let above = holders_of_new(self.root());
+            if let Some(parent) = self.root().parent() {
                 std::fs::create_dir_all(parent)?;
             }
             match DirBuilder::new()
                 .mode(mode.folder_bits())
-                .create(&self.root)
+                .create(self.root())
             {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
@@ -115,7 +121,7 @@ impl Folders {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
             Err(error) => return Err(error),
         };
-        platform::remove_leftovers(&self.root.join(name), UNFINISHED);
+        platform::remove_leftovers(&self.root().join(name), UNFINISHED);
         for found in Dir::read_from(&*folder)? {
             let found = found?;
             let Ok(last) = found.file_name().to_str() else {
@@ -132,14 +138,14 @@ impl Folders {
         // An open folder without a name must not be used for new files.
         self.cache().remove(name);
         let removed = if name.is_empty() {
-            rustix::fs::rmdir(&self.root)
+            rustix::fs::rmdir(self.root())
         } else {
             let (parent, last) = split(name);
             let parent = self.get(parent)?.ok_or(io::ErrorKind::NotFound)?;
             rustix::fs::unlinkat(&*parent, last, AtFlags::REMOVEDIR)
         };
         match removed {
-            Ok(()) if name.is_empty() => self.changed().above.extend(holders_of_new(&self.root)),
+            Ok(()) if name.is_empty() => self.changed().above.extend(holders_of_new(self.root())),
             Ok(()) => self.mark(split(name).0),
             Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),

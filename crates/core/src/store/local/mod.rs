@@ -7,6 +7,7 @@ mod copy;
 mod file;
 mod folders;
 mod held;
+mod host_path;
 mod mode;
 mod pinned;
 mod replace;
@@ -15,7 +16,7 @@ mod share;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
@@ -58,6 +59,11 @@ impl Local {
             mode: OnceLock::new(),
             modes: Vec::new(),
         }
+    }
+
+    /// Records that the folder was renamed to `path`. Only the first call has an effect.
+    pub fn set_renamed(&self, path: &Path) {
+        self.folders.set_renamed(path);
     }
 
     /// Sets the mode of new files and folders. By default it is that of the existing contents of
