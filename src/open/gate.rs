@@ -554,7 +554,9 @@ mod tests {
     use crate::device::BlockDeviceExt;
     use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
     use crate::ops::format::NewFormat;
-    use crate::store::{MemoryObjects, ObjectMeta, Objects, Put, Remote, RemoteOptions};
+    use crate::store::{
+        FillBuffer, MemoryObjects, ObjectMeta, Objects, Put, Remote, RemoteOptions, SharedBytes,
+    };
 
     /// Slow objects that count requests, and rounds: a request is of a later round than all that
     /// ended before it began.
@@ -578,19 +580,6 @@ mod tests {
     }
 
     impl Objects for CountedRequests {
-        fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-            self.count(|| self.objects.read_at(key, offset, into))
-        }
-
-        fn read_tagged(
-            &self,
-            key: &str,
-            offset: u64,
-            into: &mut [u8],
-        ) -> Result<Option<(usize, String)>> {
-            self.count(|| self.objects.read_tagged(key, offset, into))
-        }
-
         fn read_scattered(
             &self,
             key: &str,
@@ -600,8 +589,18 @@ mod tests {
             self.count(|| self.objects.read_scattered(key, offset, into))
         }
 
-        fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-            self.objects.put(key, bytes, cond) // not counted: the lease
+        fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>, cond: Put) -> Result<bool> {
+            self.objects.put_gathered(key, pieces, cond) // not counted: the lease
+        }
+
+        fn put_large(
+            &self,
+            key: &str,
+            len: u64,
+            fill: &FillBuffer<'_>,
+            go_on: &mut dyn FnMut() -> Result<()>,
+        ) -> Result<()> {
+            self.objects.put_large(key, len, fill, go_on)
         }
 
         fn copy(&self, from: &str, to: &str) -> Result<()> {

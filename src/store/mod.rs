@@ -13,7 +13,7 @@ pub use bandsaw_core::store::*;
 
 #[cfg(feature = "s3")]
 pub use bucket::{Bucket, BucketOptions, BucketPlace, Credentials};
-pub use objects::{FillBuffer, MemoryObjects, ObjectMeta, Objects, SharedBytes};
+pub use objects::{FillBuffer, MemoryObjects, ObjectMeta, Objects, ObjectsExt, SharedBytes};
 pub use remote::{
     CacheOptions, Checkpointed, FlushTo, LeaseHolder, Remote, RemoteOptions, Snapshot, Status,
 };

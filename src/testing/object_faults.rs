@@ -3,13 +3,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use bandsaw::store::{MemoryObjects, Objects, Put};
+//! use bandsaw::store::{MemoryObjects, ObjectsExt, Put};
 //! use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 //!
 //! let objects = FaultyObjects::new(Arc::new(MemoryObjects::default()));
 //! objects.plan(Request::Put, 1, Slip::AnswerLost);
 //! assert!(objects.put("key", b"bytes", Put::IfAbsent).is_err());
-//! assert!(objects.put("key", b"bytes", Put::IfAbsent).unwrap().is_none(), "it was done all the same");
+//! assert!(!objects.put("key", b"bytes", Put::IfAbsent).unwrap(), "it was done all the same");
 //! ```
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::store::{ObjectMeta, Objects, Put};
+use crate::store::{FillBuffer, ObjectMeta, Objects, Put, SharedBytes};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
 
@@ -156,12 +156,33 @@ impl FaultyObjects {
 }
 
 impl Objects for FaultyObjects {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        self.run(Request::Read, || self.inner.read_at(key, offset, into))
+    fn read_scattered(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [&mut [u8]],
+    ) -> Result<Option<(usize, String)>> {
+        self.run(Request::Read, || {
+            self.inner.read_scattered(key, offset, into)
+        })
     }
 
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        self.run(Request::Put, || self.inner.put(key, bytes, cond))
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>, cond: Put) -> Result<bool> {
+        self.run(Request::Put, || {
+            self.inner.put_gathered(key, pieces.clone(), cond)
+        })
+    }
+
+    fn put_large(
+        &self,
+        key: &str,
+        len: u64,
+        fill: &FillBuffer<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let bytes = SharedBytes::filled(len, fill)?;
+        go_on()?;
+        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
@@ -189,7 +210,7 @@ impl Objects for FaultyObjects {
 mod tests {
     use super::*;
     use crate::Kind;
-    use crate::store::MemoryObjects;
+    use crate::store::{MemoryObjects, ObjectsExt};
 
     #[test]
     fn requests_go_wrong_by_plan_only() {
@@ -205,7 +226,7 @@ mod tests {
         assert_eq!(byte, *b"1");
         objects.plan(Request::Put, 1, Slip::Twice);
         assert!(
-            objects.put("b", b"3", Put::IfAbsent).unwrap().is_none(),
+            !objects.put("b", b"3", Put::IfAbsent).unwrap(),
             "the second answer is what is seen"
         );
         objects.always(Request::Remove, Slip::AnswerLost);

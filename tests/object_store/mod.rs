@@ -14,8 +14,8 @@ use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, NetworkOptions, OpenOptions};
 use bandsaw::progress::Silent;
 use bandsaw::store::{
-    Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, Open, Put, Remote,
-    RemoteOptions, Store,
+    Bucket, BucketOptions, BucketPlace, Credentials, MemoryStore, Objects, ObjectsExt, Open, Put,
+    Remote, RemoteOptions, Store,
 };
 use bandsaw::testing::{Random, conformance};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
-use bandsaw::store::{Objects, Put, Remote, RemoteOptions, Store};
+use bandsaw::store::{Objects, ObjectsExt, Put, Remote, RemoteOptions, Store};
 use bandsaw::testing::Random;
 use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 use bandsaw::{Kind, Result};

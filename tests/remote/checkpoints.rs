@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bandsaw::Kind;
 use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
-use bandsaw::store::{Objects, Open, Put, Remote, RemoteOptions, Store};
+use bandsaw::store::{Objects, ObjectsExt, Open, Put, Remote, RemoteOptions, Store};
 use bandsaw::testing::Random;
 use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 

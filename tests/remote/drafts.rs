@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions, is_bundle};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
-use bandsaw::store::{Objects, Put, Remote};
+use bandsaw::store::{Objects, ObjectsExt, Put, Remote};
 use bandsaw::testing::Random;
 use bandsaw::testing::object_faults::{FaultyObjects, Request, Slip};
 use bandsaw::{Error, Kind};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bandsaw::Kind;
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
-use bandsaw::store::{MemoryStore, Open, Put, Store};
+use bandsaw::store::{MemoryStore, ObjectsExt, Open, Put, Store};
 
 use super::{MIB, memory, reader};
 

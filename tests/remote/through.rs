@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bandsaw::Result;
-use bandsaw::store::{ObjectMeta, Objects, Put};
+use bandsaw::store::{FillBuffer, ObjectMeta, Objects, Put, SharedBytes};
 
 /// A request.
 pub(super) enum Call<'a> {
@@ -42,13 +42,31 @@ impl<P: Porter> Through<P> {
 }
 
 impl<P: Porter> Objects for Through<P> {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        self.pass(Call::Read)?.read_at(key, offset, into)
+    fn read_scattered(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [&mut [u8]],
+    ) -> Result<Option<(usize, String)>> {
+        self.pass(Call::Read)?.read_scattered(key, offset, into)
     }
 
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        self.pass(Call::Put(key, bytes, cond))?
-            .put(key, bytes, cond)
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>, cond: Put) -> Result<bool> {
+        let bytes = pieces.iter().map(SharedBytes::as_ref).collect::<Vec<_>>();
+        self.pass(Call::Put(key, &bytes.concat(), cond))?
+            .put_gathered(key, pieces, cond)
+    }
+
+    fn put_large(
+        &self,
+        key: &str,
+        len: u64,
+        fill: &FillBuffer<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let bytes = SharedBytes::filled(len, fill)?;
+        go_on()?;
+        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -253,25 +253,6 @@ impl Bucket {
 }
 
 impl Objects for Bucket {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
-        let path = self.path(key)?;
-        if into.is_empty() {
-            return Ok(self.stat(key)?.map(|_| 0));
-        }
-        Ok(self
-            .if_there(key, self.fetch(&path, offset, &mut [into]))?
-            .map(|(n, _)| n))
-    }
-
-    fn read_tagged(
-        &self,
-        key: &str,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<Option<(usize, String)>> {
-        self.read_scattered(key, offset, &mut [into])
-    }
-
     fn read_scattered(
         &self,
         key: &str,
@@ -279,69 +260,38 @@ impl Objects for Bucket {
         into: &mut [&mut [u8]],
     ) -> Result<Option<(usize, String)>> {
         let path = self.path(key)?;
-        match self.if_there(key, self.fetch(&path, offset, into))? {
-            None => Ok(None),
-            Some((n, Some(tag))) => Ok(Some((n, plain_tag(&tag)))),
-            Some((n, None)) => Ok(self.stat(key)?.map(|meta| (n, meta.tag))),
+        if into.iter().all(|buffer| buffer.is_empty()) {
+            return Ok(self.stat(key)?.map(|meta| (0, meta.tag)));
         }
+        let read = self.if_there(key, self.fetch(&path, offset, into))?;
+        Ok(read.map(|(n, tag)| (n, tag.as_deref().map(plain_tag).unwrap_or_default())))
     }
 
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
-        let path = self.path(key)?;
-        if cond == Put::Replace && bytes.len() > upload::IN_ONE {
-            let fill = |offset: u64, into: &mut [u8]| {
-                into.copy_from_slice(&bytes[offset as usize..][..into.len()]);
-                Ok(())
-            };
-            self.put_large(key, bytes.len() as u64, &fill, &mut || Ok(()))?;
-            // Ceph's response to an upload has a different tag than the object.
-            return self.stat(key);
-        }
-        let put = async {
-            let mode = match cond {
-                Put::Replace => PutMode::Overwrite,
-                Put::IfAbsent => PutMode::Create,
-            };
-            self.keep_pace(bytes.len()).await;
-            match self
-                .s3()
-                .put_opts(&path, PutPayload::from(bytes.to_vec()), mode.into())
-                .await
-            {
-                Err(object_store::Error::AlreadyExists { .. }) if cond == Put::IfAbsent => Ok(None),
-                put => put.map(Some),
-            }
-        };
-        let Some(put) = self.wait(key, put)? else {
-            return Ok(None);
-        };
-        match put.e_tag {
-            Some(tag) => Ok(Some(ObjectMeta {
-                len: bytes.len() as u64,
-                tag: plain_tag(&tag),
-                modified: SystemTime::now(),
-            })),
-            None => self.stat(key),
-        }
-    }
-
-    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>) -> Result<()> {
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>, cond: Put) -> Result<bool> {
         let path = self.path(key)?;
         let payload: PutPayload = pieces.into_iter().map(Bytes::from_owner).collect();
         let len = payload.content_length();
-        if len > upload::IN_ONE {
+        if cond == Put::Replace && len > upload::IN_ONE {
             let fill = |offset: u64, into: &mut [u8]| {
                 upload::gather(&payload, offset as usize, into);
                 Ok(())
             };
-            return self.put_large(key, len as u64, &fill, &mut || Ok(()));
+            return self
+                .put_large(key, len as u64, &fill, &mut || Ok(()))
+                .map(|()| true);
         }
         self.wait(key, async {
+            let mode = match cond {
+                Put::Replace => PutMode::Overwrite,
+                Put::IfAbsent => PutMode::Create,
+            };
             self.keep_pace(len).await;
-            self.s3()
-                .put_opts(&path, payload, PutMode::Overwrite.into())
-                .await
-                .map(drop)
+            match self.s3().put_opts(&path, payload, mode.into()).await {
+                Err(object_store::Error::AlreadyExists { .. }) if cond == Put::IfAbsent => {
+                    Ok(false)
+                }
+                put => put.map(|_| true),
+            }
         })
     }
 

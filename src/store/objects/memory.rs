@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{ObjectMeta, Objects};
+use super::{FillBuffer, ObjectMeta, Objects, SharedBytes};
 use crate::store::{Put, check_name};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Result};
@@ -19,32 +19,12 @@ pub struct MemoryObjects(Arc<Mutex<BTreeMap<String, StoredObject>>>);
 #[derive(Clone)]
 struct StoredObject {
     bytes: Arc<[u8]>,
-    modified: SystemTime,
-}
-
-impl StoredObject {
-    fn new(bytes: &[u8]) -> Self {
-        Self {
-            bytes: bytes.into(),
-            modified: SystemTime::now(),
-        }
-    }
-
-    fn meta(&self) -> ObjectMeta {
-        let len = self.bytes.len() as u64;
-        ObjectMeta {
-            len,
-            tag: format!("{:08x}-{len:x}", crc32fast::hash(&self.bytes)),
-            modified: self.modified,
-        }
-    }
+    meta: ObjectMeta,
 }
 
 impl std::fmt::Debug for StoredObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Object")
-            .field("len", &self.bytes.len())
-            .finish_non_exhaustive()
+        self.meta.fmt(f)
     }
 }
 
@@ -55,48 +35,67 @@ impl MemoryObjects {
 }
 
 impl Objects for MemoryObjects {
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+    fn read_scattered(
+        &self,
+        key: &str,
+        offset: u64,
+        into: &mut [&mut [u8]],
+    ) -> Result<Option<(usize, String)>> {
         check_name(key)?;
         let Some(object) = self.objects().get(key).cloned() else {
             return Ok(None);
         };
-        let rest = usize::try_from(offset)
-            .ok()
-            .and_then(|at| object.bytes.get(at..))
-            .unwrap_or_default();
-        let n = rest.len().min(into.len());
-        into[..n].copy_from_slice(&rest[..n]);
-        Ok(Some(n))
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let all = object.bytes.get(start..).unwrap_or_default();
+        let mut rest = all;
+        for buffer in into {
+            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
+            buffer[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        Ok(Some((all.len() - rest.len(), object.meta.tag)))
     }
 
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>> {
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>, cond: Put) -> Result<bool> {
         check_name(key)?;
-        let object = StoredObject::new(bytes);
+        let pieces: Vec<&[u8]> = pieces.iter().map(SharedBytes::as_ref).collect();
+        let bytes: Arc<[u8]> = pieces.concat().into();
+        let len = bytes.len() as u64;
+        let meta = ObjectMeta {
+            len,
+            tag: format!("{:08x}-{len:x}", crc32fast::hash(&bytes)),
+            modified: SystemTime::now(),
+        };
         let mut objects = self.objects();
         if cond == Put::IfAbsent && objects.contains_key(key) {
-            return Ok(None);
+            return Ok(false);
         }
-        let meta = object.meta();
-        objects.insert(key.to_owned(), object);
-        Ok(Some(meta))
+        objects.insert(key.to_owned(), StoredObject { bytes, meta });
+        Ok(true)
+    }
+
+    fn put_large(
+        &self,
+        key: &str,
+        len: u64,
+        fill: &FillBuffer<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let bytes = SharedBytes::filled(len, fill)?;
+        go_on()?;
+        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
         let mut objects = self.objects();
-        let bytes = objects
+        let mut object = objects
             .get(from)
             .ok_or_else(|| Error::not_found(LAYER, from))?
-            .bytes
             .clone();
-        objects.insert(
-            to.to_owned(),
-            StoredObject {
-                bytes,
-                modified: SystemTime::now(),
-            },
-        );
+        object.meta.modified = SystemTime::now();
+        objects.insert(to.to_owned(), object);
         Ok(())
     }
 
@@ -107,7 +106,7 @@ impl Objects for MemoryObjects {
 
     fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
         check_name(key)?;
-        Ok(self.objects().get(key).map(StoredObject::meta))
+        Ok(self.objects().get(key).map(|object| object.meta.clone()))
     }
 
     fn list(
@@ -120,7 +119,7 @@ impl Objects for MemoryObjects {
             .objects()
             .range::<str, _>(from)
             .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(key, object)| (key.clone(), object.meta()))
+            .map(|(key, object)| (key.clone(), object.meta.clone()))
             .collect();
         found.iter().try_for_each(|(key, meta)| each(key, meta))
     }

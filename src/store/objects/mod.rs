@@ -24,84 +24,34 @@ pub use memory::MemoryObjects;
 /// acknowledged change is durable and visible to every reader. A failed request may still have been
 /// executed, if only its response was lost; a request may also be executed twice.
 pub trait Objects: fmt::Debug + Send + Sync {
-    /// Reads from `offset` into `into` in one request, so that all bytes are of one version.
-    /// Returns the number of bytes read; less than the length of `into`, or 0 at or past the end,
-    /// means the end of the object. `None`: there is no such object.
-    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>>;
-
-    /// Like [`read_at`](Self::read_at), and also returns the tag of the version that was read.
-    ///
-    /// The default implementation requests the tag afterwards; it is then that of the version read
-    /// or of a later one.
-    fn read_tagged(
-        &self,
-        key: &str,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<Option<(usize, String)>> {
-        let Some(n) = self.read_at(key, offset, into)? else {
-            return Ok(None);
-        };
-        Ok(self.stat(key)?.map(|meta| (n, meta.tag)))
-    }
-
-    /// Like [`read_tagged`](Self::read_tagged), into several buffers, each filled before the next.
-    ///
-    /// The default implementation reads into one buffer first.
+    /// Reads from `offset` into buffers, each filled before the next, in one request, so that all
+    /// bytes are of one version. Returns the number of bytes read, and the tag of that version. Less
+    /// than the length of the buffers, or 0 at or past the end, means the end of the object; the tag
+    /// may be empty if no bytes were read. `None`: there is no such object.
     fn read_scattered(
         &self,
         key: &str,
         offset: u64,
         into: &mut [&mut [u8]],
-    ) -> Result<Option<(usize, String)>> {
-        let mut bytes = vec![0; into.iter().map(|buffer| buffer.len()).sum()];
-        let Some((n, tag)) = self.read_tagged(key, offset, &mut bytes)? else {
-            return Ok(None);
-        };
-        let mut rest = &bytes[..n];
-        for buffer in into {
-            let (now, later) = rest.split_at(rest.len().min(buffer.len()));
-            buffer[..now.len()].copy_from_slice(now);
-            rest = later;
-        }
-        Ok(Some((n, tag)))
-    }
+    ) -> Result<Option<(usize, String)>>;
 
-    /// Stores `bytes` as the whole object, atomically and durably. `None`: [`Put::IfAbsent`] found
-    /// the key taken, possibly by an earlier attempt of the same request whose response was lost; a
-    /// caller that must distinguish these stores a unique value in the object and reads it back.
-    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<Option<ObjectMeta>>;
-
-    /// Like [`put`](Self::put) of the concatenation of several buffers, replacing an existing
-    /// object.
-    ///
-    /// The default implementation concatenates them in memory.
-    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>) -> Result<()> {
-        let bytes: Vec<&[u8]> = pieces.iter().map(SharedBytes::as_ref).collect();
-        self.put(key, &bytes.concat(), Put::Replace).map(drop)
-    }
+    /// Stores buffers, one after the other, as the whole object, atomically and durably. `false`:
+    /// [`Put::IfAbsent`] found the key taken, possibly by an earlier attempt of the same request
+    /// whose response was lost; a caller that must distinguish these stores a unique value in the
+    /// object and reads it back.
+    fn put_gathered(&self, key: &str, pieces: Vec<SharedBytes>, cond: Put) -> Result<bool>;
 
     /// Stores `len` bytes as the whole object, atomically and durably, replacing an existing
     /// object. They need not fit into memory: `fill` is called for pieces of them, by several
     /// threads concurrently. `go_on` is called after all pieces are stored: the object does not
     /// change before it succeeds, nor if any piece fails.
-    ///
-    /// The default implementation collects them in memory.
     fn put_large(
         &self,
         key: &str,
         len: u64,
         fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let Ok(len) = usize::try_from(len) else {
-            return Err(Error::unsupported("object store", "does not fit into memory").named(key));
-        };
-        let mut bytes = vec![0; len];
-        fill(0, &mut bytes)?;
-        go_on()?;
-        self.put(key, &bytes, Put::Replace).map(drop)
-    }
+    ) -> Result<()>;
 
     /// Makes `to` a copy of `from`, on the server's side, replacing an existing object.
     /// [`Kind::NotFound`] if `from` does not exist.
@@ -123,6 +73,23 @@ pub trait Objects: fmt::Debug + Send + Sync {
         each: &mut dyn FnMut(&str, &ObjectMeta) -> Result<()>,
     ) -> Result<()>;
 }
+
+/// Operations that follow from those of [`Objects`].
+pub trait ObjectsExt: Objects {
+    /// Reads from `offset` into `into`. Returns the number of bytes read; less than its length means
+    /// the end of the object. `None`: there is no such object.
+    fn read_at(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+        let read = self.read_scattered(key, offset, &mut [into])?;
+        Ok(read.map(|(n, _)| n))
+    }
+
+    /// Stores a copy of `bytes` as the whole object, like [`put_gathered`](Objects::put_gathered).
+    fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<bool> {
+        self.put_gathered(key, vec![bytes.to_vec().into()], cond)
+    }
+}
+
+impl<O: Objects + ?Sized> ObjectsExt for O {}
 
 /// Returns true if a key that begins with `prefix` is `wanted`. The listing ends at the first such
 /// key.
@@ -173,6 +140,21 @@ impl SharedBytes {
             buffer,
         }
     }
+
+    /// Returns `len` bytes in memory, as `fill` writes them.
+    pub fn filled(len: u64, fill: &FillBuffer<'_>) -> Result<Self> {
+        let len = usize::try_from(len)
+            .map_err(|_| Error::unsupported("object store", "does not fit into memory"))?;
+        let mut bytes = vec![0; len];
+        fill(0, &mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+impl From<Vec<u8>> for SharedBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::new(Arc::new(bytes), usize::MAX)
+    }
 }
 
 impl AsRef<[u8]> for SharedBytes {
@@ -190,7 +172,6 @@ pub struct ObjectMeta {
     /// with different bytes have different tags. The same bytes, stored again or copied, may have
     /// the same one or another.
     pub tag: String,
-    /// Time of the last put, by the server's clock, often in whole seconds; in the answer to a put,
-    /// by this machine's clock.
+    /// Time of the last put, by the server's clock, often in whole seconds.
     pub modified: SystemTime,
 }

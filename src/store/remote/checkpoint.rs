@@ -19,6 +19,7 @@ use super::log::Log;
 use super::names::NameState;
 use super::shared::Shared;
 use crate::store::Put;
+use crate::store::objects::ObjectsExt;
 use crate::{Error, Kind, Result, parallel};
 
 /// Number of files in one entry.
@@ -286,7 +287,8 @@ impl Shared {
         } else {
             let mut bytes = vec![0; file.len as usize];
             self.fill(file, 0, &mut bytes)?;
-            self.objects.put(name, &bytes, Put::Replace)?;
+            self.objects
+                .put_gathered(name, vec![bytes.into()], Put::Replace)?;
         }
         self.as_plain(name, file.len)
     }

@@ -17,6 +17,7 @@ use super::shared::Shared;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
+use crate::store::Put;
 use crate::store::objects::SharedBytes;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
@@ -193,7 +194,9 @@ impl File {
             });
         }
         let object = shared.new_object();
-        shared.objects.put_gathered(&object.key(), pieces.clone())?;
+        shared
+            .objects
+            .put_gathered(&object.key(), pieces.clone(), Put::Replace)?;
         if let Some(cache) = &shared.cache {
             let key = Key::of_object(object, 0);
             for (n, piece) in (0..).zip(&pieces) {

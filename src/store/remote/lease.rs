@@ -15,7 +15,7 @@ use super::layout::{Document, EntryPurpose, LAYER, LeaseHolder, lease_key, log_k
 use super::log::{Appended, Log};
 use super::periodic::PeriodicTask;
 use crate::store::Put;
-use crate::store::objects::Objects;
+use crate::store::objects::{Objects, ObjectsExt};
 use crate::{Error, Kind, Result};
 
 /// Number of heartbeats, and of checks of another writer's lease, in the time after which a lease

@@ -13,7 +13,7 @@ use super::layout::{
     manifest_key,
 };
 use crate::store::Put;
-use crate::store::objects::Objects;
+use crate::store::objects::{Objects, ObjectsExt};
 use crate::{Error, Kind, Result};
 
 /// Maximum number of attempts to put an entry whose fate is unknown.
@@ -319,11 +319,11 @@ impl Log {
         for _ in 0..TRIES {
             // The same bytes each time: an earlier attempt may still arrive.
             match objects.put(&key, &bytes, Put::IfAbsent) {
-                Ok(Some(_)) => {
+                Ok(true) => {
                     self.take(entry, bytes.len() as u64);
                     return Ok(Appended::Done);
                 }
-                Ok(None) => {}
+                Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
             match read_all(objects, &key) {

@@ -173,11 +173,9 @@ impl Shared {
 
     fn put_snapshot(&self, manifest: &Document) -> Result<SnapshotRef> {
         let object = self.new_object();
-        self.objects.put(
-            &object.key(),
-            &manifest.encode(Role::Manifest),
-            Put::Replace,
-        )?;
+        let bytes = manifest.encode(Role::Manifest).into();
+        self.objects
+            .put_gathered(&object.key(), vec![bytes], Put::Replace)?;
         Ok(SnapshotRef {
             manifest: object,
             created: 0,

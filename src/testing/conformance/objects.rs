@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::store::{ObjectMeta, Objects, Put, SharedBytes};
+use crate::store::{ObjectMeta, Objects, ObjectsExt, Put, SharedBytes};
 use crate::testing::Random;
 use crate::{Error, Kind, Result};
 
@@ -85,7 +85,9 @@ impl ObjectsCase {
             format_args!("put {key}"),
             self.objects.put(key, bytes, Put::Replace),
         );
-        put.unwrap_or_else(|| panic!("{}: put {key}: replacing was refused", self.promise))
+        self.claim(put, format_args!("put {key}: replacing was refused"));
+        let meta = self.stat(key);
+        meta.unwrap_or_else(|| panic!("{}: {key} is not there", self.promise))
     }
 
     #[track_caller]
@@ -252,17 +254,14 @@ fn keys_are_any_text(case: &ObjectsCase) {
 
 fn put_replaces_or_leaves(case: &ObjectsCase) {
     let put = |bytes, cond| case.must("put", case.objects.put("deep/key", bytes, cond));
-    case.claim(put(b"one", Put::IfAbsent).is_some(), "a free key is taken");
-    case.claim(put(b"two", Put::IfAbsent).is_none(), "a taken key is free");
+    case.claim(put(b"one", Put::IfAbsent), "a free key is taken");
+    case.claim(!put(b"two", Put::IfAbsent), "a taken key is free");
     case.expect("deep/key", b"one");
-    case.claim(
-        put(b"three", Put::Replace).is_some(),
-        "replacing is refused",
-    );
+    case.claim(put(b"three", Put::Replace), "replacing is refused");
     case.expect("deep/key", b"three");
     case.must("remove", case.objects.remove("deep/key"));
     case.claim(
-        put(b"four", Put::IfAbsent).is_some(),
+        put(b"four", Put::IfAbsent),
         "a key that is free again is taken",
     );
     case.expect("deep/key", b"four");
@@ -279,7 +278,7 @@ fn one_put_wins(case: &ObjectsCase) {
                     let put =
                         case.objects
                             .put(key, format!("writer {n}").as_bytes(), Put::IfAbsent);
-                    if case.must("put", put).is_some() {
+                    if case.must("put", put) {
                         let before = winner.swap(n, Ordering::SeqCst);
                         case.claim(
                             before == usize::MAX,
@@ -485,7 +484,7 @@ fn buffers(case: &ObjectsCase) {
         }
         case.must(
             "put what buffers hold",
-            case.objects.put_gathered("many", pieces),
+            case.objects.put_gathered("many", pieces, Put::Replace),
         );
         case.expect("many", &expected);
     }

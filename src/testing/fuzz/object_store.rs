@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::store::{MemoryObjects, Objects, Open, Put, Remote, RemoteOptions, Store};
+use crate::store::{MemoryObjects, Objects, ObjectsExt, Open, Put, Remote, RemoteOptions, Store};
 
 const MANIFEST: &str = ".bandsaw/manifest/0000000000000000";
 /// The key of the one object that seeds name, and that of the plain object.
@@ -66,12 +66,10 @@ fn look(remote: &Remote) {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let tag = MemoryObjects::default()
-        .put(PLAIN, &[8; 3000], Put::Replace)
-        .ok()
-        .flatten()
-        .map(|meta| meta.tag)
-        .unwrap_or_default();
+    let objects = MemoryObjects::default();
+    let put = objects.put(PLAIN, &[8; 3000], Put::Replace);
+    let meta = put.and_then(|_| objects.stat(PLAIN)).ok().flatten();
+    let tag = meta.map(|meta| meta.tag).unwrap_or_default();
     let head = "bandsaw manifest 1\nstate 0000000000000000 0000000000000001 0000000000000000 0000000000000001 release\n\
                 parts 65536 settled\nholder mac.local 123 1700000000\n";
     let files = format!(

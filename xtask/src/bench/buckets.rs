@@ -10,8 +10,8 @@ use anyhow::{Result, ensure};
 use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::store::{
-    Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, Remote,
-    RemoteOptions, SharedBytes,
+    Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, ObjectsExt, Put,
+    Remote, RemoteOptions, SharedBytes,
 };
 use bandsaw::testing::Random;
 
@@ -176,7 +176,8 @@ pub(super) fn bundles(bench: &Bench) -> Result<Vec<Case>> {
     let plain = store.objects("plain")?;
     let body = Arc::new(bytes.clone());
     let put = |key: &str| {
-        Ok(plain.put_gathered(key, vec![SharedBytes::new(body.clone(), BAND as usize)])?)
+        let pieces = vec![SharedBytes::new(body.clone(), BAND as usize)];
+        Ok(plain.put_gathered(key, pieces, Put::Replace).map(drop)?)
     };
     let get = |key: &str| {
         let found = plain.read_at(key, 0, &mut vec![0; BAND as usize])?;
