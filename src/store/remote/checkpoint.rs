@@ -225,7 +225,7 @@ impl Shared {
                 continue;
             };
             match live.get_mut(&name) {
-                Some(NameState::Open(file)) => file.pages_mut().moved(&before, &now, self.part),
+                Some(NameState::Open(file)) => file.pages_mut().moved(&before, &now),
                 Some(known @ NameState::Known(_)) => *known = NameState::Known(now),
                 Some(NameState::Gone) | None => {}
             }

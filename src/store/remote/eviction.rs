@@ -22,10 +22,10 @@ struct DirtyPart {
 impl Shared {
     /// Evicts the least recently used pages, if there are too many.
     pub(super) fn evict(&self) {
-        if !self.budget.is_exceeded() {
+        if !self.page_cache.is_exceeded() {
             return;
         }
-        let Some(_one_at_a_time) = self.budget.try_pressure() else {
+        let Some(_one_at_a_time) = self.page_cache.try_pressure() else {
             return;
         };
         let files = self.names.open_files();
@@ -41,8 +41,7 @@ impl Shared {
             return;
         };
         for file in &files {
-            let count = file.pages_mut().forget_used_before(before + 1);
-            self.budget.count(count);
+            file.pages_mut().forget_used_before(before + 1);
         }
         drop(files);
         self.forget_files();
@@ -65,10 +64,10 @@ impl Shared {
     /// Returns true, first, if dirty memory has reached its limit, and second, if the bytes on the
     /// local disk that are not in the store have.
     fn is_full(&self) -> (bool, bool) {
-        let spilled = self.budget.spilled();
+        let spilled = self.page_cache.spilled();
         let is_full_of = |cache: &Cache| cache.is_full_of(spilled);
         (
-            self.budget.is_dirty_full(),
+            self.page_cache.is_dirty_full(),
             self.cache.as_ref().is_some_and(is_full_of),
         )
     }
@@ -80,9 +79,8 @@ impl Shared {
         for file in self.names.open_files() {
             let pages = file.pages();
             for index in &pages.dirty {
-                let per_part = self.part / PAGE;
                 let (mut used, mut count) = (0, 0);
-                for (_, page) in pages.pages.range(index * per_part..(index + 1) * per_part) {
+                for (_, page) in pages.pages.range(self.page_cache.pages_of(*index)) {
                     used = used.max(page.last_use.get());
                     count += u64::from(page.is_memory_only());
                 }
@@ -109,7 +107,7 @@ impl Shared {
     /// Stores completely written parts in the background, once a quarter of the memory is dirty.
     /// Does nothing if there is a cache, which receives them first.
     pub(super) fn store_behind(self: &Arc<Self>) {
-        if self.cache.is_some() || !self.budget.begin_search(self.part / 2) {
+        if self.cache.is_some() || !self.page_cache.begin_search(self.part / 2) {
             return;
         }
         for DirtyPart { file, index, .. } in
@@ -119,7 +117,7 @@ impl Shared {
             let store = move || {
                 // The next flush reports an error: the part is dirty then.
                 let _ = file.store_part(&shared, index);
-                shared.budget.permit_search();
+                shared.page_cache.permit_search();
                 drop(file);
                 shared.evict();
             };
@@ -142,7 +140,7 @@ impl Shared {
             }
         }
         {
-            let _one_at_a_time = self.budget.pressure();
+            let _one_at_a_time = self.page_cache.pressure();
             let (memory_is_full, disk_is_full) = self.is_full();
             if !memory_is_full && !disk_is_full {
                 return Ok(());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::buffers::Buffer;
 use super::cache::Key;
 use super::file::File;
-use super::pages::{ByteCounts, PAGE, Pages, Source};
+use super::pages::{PAGE, Pages, Source};
 use super::shared::Shared;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::{Result, parallel};
@@ -111,7 +111,7 @@ impl File {
         let Some(cache) = &shared.cache else {
             return false;
         };
-        let (source, rest) = inner.source(page, shared.part);
+        let (source, rest) = inner.source(page);
         let is_whole = rest.min(PAGE) as usize >= within + into.len();
         is_whole
             && self
@@ -211,7 +211,7 @@ impl File {
             return Claimed::Coming;
         }
         let inner = self.pages();
-        let (source, rest) = inner.source(page, shared.part);
+        let (source, rest) = inner.source(page);
         let len = inner.base.len.saturating_sub(page.saturating_mul(PAGE));
         if len == 0 {
             return Claimed::Past;
@@ -228,7 +228,7 @@ impl File {
             .range(page..)
             .next()
             .map_or(u64::MAX, |(next, _)| (next - page).saturating_mul(PAGE));
-        let most = shared.part.min(shared.budget.max_fetched());
+        let most = shared.part.min(shared.page_cache.max_fetched());
         let bytes = rest
             .min(wanted)
             .min(next_known)
@@ -252,8 +252,8 @@ impl File {
         connections: usize,
     ) -> Result<u64> {
         let (page, source, wanted) = (claim.page, claim.source, claim.bytes);
-        let _counted = shared.budget.charge(wanted);
-        let mut pages = shared.buffers.take_for(wanted);
+        let _counted = shared.page_cache.charge(wanted);
+        let mut pages = shared.page_cache.buffers().take_for(wanted);
         let key = self.key(&self.pages(), source);
         let (cached, missing) = self.fetch_cached(shared, key, &mut pages, wanted);
         let count = if cached > 0 { cached } else { missing };
@@ -268,16 +268,12 @@ impl File {
             }
         }
         let mut inner = self.pages_mut();
-        let mut count = ByteCounts::default();
-        let (source_now, rest_now) = inner.source(page, shared.part);
+        let (source_now, rest_now) = inner.source(page);
         if source_now == source && rest_now >= bytes && inner.base.len >= page * PAGE + bytes {
-            let now = shared.budget.tick();
             for (number, bytes) in (page..).zip(pages) {
-                count.add(inner.insert_clean(number, bytes, now));
+                inner.insert_clean(number, bytes);
             }
         }
-        drop(inner);
-        shared.budget.count(count);
         Ok(bytes.div_ceil(PAGE))
     }
 }

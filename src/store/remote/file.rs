@@ -11,7 +11,7 @@ use super::cache::Key;
 use super::fetch::FetchingPages;
 use super::layout::{FileState, LAYER, Part};
 use super::names::Listed;
-use super::pages::{ByteCounts, PAGE, PageData, Pages, Source};
+use super::pages::{PAGE, PageData, Pages, Source};
 use super::prefetch::AccessPattern;
 use super::shared::Shared;
 use crate::device::{
@@ -36,7 +36,6 @@ const MIN_KEPT: u64 = 2 * PAGE;
 #[derive(Debug)]
 pub(super) struct File {
     name: String,
-    shared: std::sync::Weak<Shared>,
     pages: RwLock<Pages>,
     /// One lock per lane. One is held while a part is being stored, all while the file is truncated
     /// or parts of it are zeroed.
@@ -51,13 +50,7 @@ impl File {
     pub(super) fn new(name: &str, shared: &Arc<Shared>, base: FileState) -> Self {
         Self {
             name: name.to_owned(),
-            shared: Arc::downgrade(shared),
-            pages: RwLock::new(Pages {
-                version: shared.version_of(&base),
-                least: base.len,
-                base,
-                ..Pages::default()
-            }),
+            pages: RwLock::new(Pages::new(&shared.page_cache, base)),
             leaving: Default::default(),
             failed: AtomicU64::new(0),
             listed: Listed::default(),
@@ -120,26 +113,19 @@ impl File {
         let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
         let (pages, len, base) = {
             let mut inner = self.pages_mut();
-            let Some(pages) = inner.leave(index, part_len) else {
+            let Some(pages) = inner.leave(index) else {
                 return Ok(());
             };
             let len = inner.base.len.saturating_sub(start).min(part_len);
             let first = start / PAGE;
             let complete = pages.len() as u64 == len.div_ceil(PAGE);
-            (
-                pages,
-                len,
-                (!complete).then(|| inner.source(first, part_len)),
-            )
+            (pages, len, (!complete).then(|| inner.source(first)))
         };
         let stored = self.store_bytes(shared, start, len, base, &pages);
-        let count = self
-            .pages_mut()
-            .left(index, part_len, stored.as_ref().ok().copied());
+        self.pages_mut().left(index, stored.as_ref().ok().copied());
         if stored.is_err() {
             self.failed.fetch_add(1, Ordering::SeqCst);
         }
-        shared.budget.count(count);
         stored.map(drop)
     }
 
@@ -157,8 +143,8 @@ impl File {
             .iter()
             .filter(|(_, held)| matches!(held, PageData::Disk(_)))
             .count() as u64;
-        let _counted = shared.budget.charge(stored + on_disk * PAGE);
-        let mut below = shared.buffers.take_for(stored);
+        let _counted = shared.page_cache.charge(stored + on_disk * PAGE);
+        let mut below = shared.page_cache.buffers().take_for(stored);
         if let Some((source, _)) = base {
             self.fetch(shared, source, &mut below, stored, shared.connections)?;
         }
@@ -180,7 +166,7 @@ impl File {
         let pieces = (0..).step_by(PAGE as usize).zip(all).map(|(at, page)| {
             let page = page.unwrap_or_else(|| {
                 zeros
-                    .get_or_insert_with(|| Arc::new(shared.buffers.zeros()))
+                    .get_or_insert_with(|| Arc::new(shared.page_cache.buffers().zeros()))
                     .clone()
             });
             SharedBytes::new(page, (len - at).min(PAGE) as usize)
@@ -230,7 +216,7 @@ impl File {
                 let inner = self.pages();
                 self.info_of(&inner, Access::ReadOnly)
                     .check(LAYER, offset, buf.len() as u64)?;
-                let now = shared.budget.tick();
+                let now = shared.page_cache.tick();
                 loop {
                     let (page, within) = (at / PAGE, (at % PAGE) as usize);
                     let n = (PAGE - at % PAGE).min(end - at) as usize;
@@ -244,7 +230,7 @@ impl File {
                                 None => out.fill(0),
                             }
                         }
-                        None if inner.source(page, shared.part).0 == Source::Zeros => out.fill(0),
+                        None if inner.source(page).0 == Source::Zeros => out.fill(0),
                         None if run < MIN_KEPT && self.read_cached(shared, &inner, at, out) => {}
                         None => break Some((page, false)),
                     }
@@ -278,7 +264,7 @@ impl File {
             let known = inner.pages.get(&page);
             let on_disk = known.is_some_and(|known| known.only_on_disk().is_some());
             let known = known.is_some() && !on_disk;
-            let zeros = !known && !on_disk && inner.source(page, shared.part).0 == Source::Zeros;
+            let zeros = !known && !on_disk && inner.source(page).0 == Source::Zeros;
             let whole = within == 0 && (n == PAGE || at + n == inner.base.len);
             if !(known || zeros || whole) {
                 drop(inner);
@@ -289,32 +275,16 @@ impl File {
                 }
                 continue;
             }
-            let now = shared.budget.tick();
-            let count = match bytes {
+            match bytes {
                 Some(bytes) => {
                     let bytes = &bytes[(at - range.start) as usize..][..n as usize];
-                    inner.write(
-                        page,
-                        within..within + n,
-                        bytes,
-                        shared.part,
-                        now,
-                        &shared.buffers,
-                    )
+                    inner.write(page, within..within + n, bytes);
                 }
-                None if zeros => ByteCounts::default(),
-                None if whole => inner.clear(page, shared.part, now),
-                None => inner.write(
-                    page,
-                    within..within + n,
-                    &vec![0; n as usize],
-                    shared.part,
-                    now,
-                    &shared.buffers,
-                ),
-            };
+                None if zeros => {}
+                None if whole => inner.clear(page),
+                None => inner.write(page, within..within + n, &vec![0; n as usize]),
+            }
             drop(inner);
-            shared.budget.count(count);
             at += n;
         }
         shared.note(self);
@@ -336,9 +306,7 @@ impl File {
                 range.start,
                 range.end - range.start,
             )?;
-            for index in first..last {
-                shared.budget.count(inner.clear_part(index, part));
-            }
+            (first..last).for_each(|index| inner.clear_part(index));
         }
         self.change(shared, last * part..range.end, None)
     }
@@ -357,7 +325,7 @@ impl File {
         self.info_of(&self.pages(), access)
     }
 
-    fn extent_at(&self, shared: &Shared, range: Range<u64>) -> Result<Extent> {
+    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         let inner = self.pages();
         self.info_of(&inner, Access::ReadOnly)
             .check_range(LAYER, &range)?;
@@ -369,7 +337,7 @@ impl File {
         let kind_at = |page: u64| match inner.pages.get(&page) {
             Some(known) if known.bytes.is_some() || known.block.is_some() => ExtentKind::Data,
             Some(_) => ExtentKind::Zero,
-            None if inner.source(page, shared.part).0 == Source::Zeros => ExtentKind::Zero,
+            None if inner.source(page).0 == Source::Zeros => ExtentKind::Zero,
             None => ExtentKind::Data,
         };
         let kind = kind_at(range.start / PAGE);
@@ -381,14 +349,6 @@ impl File {
             kind,
             len: end.min(range.end) - range.start,
         })
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.budget.count(self.pages().count());
-        }
     }
 }
 
@@ -437,7 +397,7 @@ impl BlockDevice for Opened {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.file.extent_at(self.shared(), range)
+        self.file.extent_at(range)
     }
 
     fn flush(&self) -> Result<()> {
@@ -448,15 +408,15 @@ impl BlockDevice for Opened {
         self.info().check_writable(LAYER)?;
         self.shared().check_changeable()?;
         let _staying = self.file.staying();
-        let count = loop {
+        loop {
             let mut pages = self.file.pages_mut();
             let Some(page) = pages.to_recall(len) else {
-                break pages.set_len(len, self.shared().part);
+                pages.set_len(len);
+                break;
             };
             drop(pages);
             self.file.recall(self.shared(), page)?;
-        };
-        self.shared().budget.count(count);
+        }
         self.shared().note(&self.file);
         Ok(())
     }

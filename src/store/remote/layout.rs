@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::fields::{Fields, Lines, escaped};
@@ -155,6 +156,13 @@ impl FileState {
                 .plain
                 .as_ref()
                 .is_some_and(|plain| plain.len == self.len && plain.size == self.len)
+    }
+
+    /// Returns a number that differs between states.
+    pub(super) fn version(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 }
 

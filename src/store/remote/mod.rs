@@ -8,12 +8,11 @@
 //! .bandsaw/objects/<unique>        what commits and snapshots point to               file.rs
 //! ```
 //!
-//! [`Remote`] lists the files ([`store`]), each file holds its [`pages`] in [`buffers`], and one
-//! budget limits them all ([`shared`], [`eviction`]). [`task_pool`] prefetch data ([`prefetch`]) and store
+//! [`Remote`] lists the files ([`store`]), each file holds its [`pages`], and one
+//! [`page_cache`] has the memory for them all ([`eviction`]). [`task_pool`] prefetch data ([`prefetch`]) and store
 //! written data. A new bundle is a [`draft`] first. A [`cache`] on a local disk holds data that
 //! exceeds the memory, and local flushes ([`writeback`]).
 
-mod budget;
 mod buffers;
 mod cache;
 mod checkpoint;
@@ -27,6 +26,7 @@ mod layout;
 mod lease;
 mod log;
 mod names;
+mod page_cache;
 mod pages;
 mod periodic;
 mod prefetch;

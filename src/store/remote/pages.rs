@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::buffers::{Buffer, Buffers};
+use super::buffers::Buffer;
 use super::cache::{Block, Key};
 use super::layout::{FileState, ObjectId, Part, Plain};
+use super::page_cache::{ByteCounts, PageCache};
 
 /// Bytes of a page, the unit of fetching, caching and dirty tracking.
 pub(super) const PAGE: u64 = 64 << 10;
@@ -67,9 +68,10 @@ pub(super) enum Source {
     Plain(u64),
 }
 
-/// The current state of a file.
-#[derive(Debug, Default)]
+/// The current state of a file. Its pages are counted in the cache of the bundle.
+#[derive(Debug)]
 pub(super) struct Pages {
+    cache: Arc<PageCache>,
     /// Its stored state, without the pages.
     pub(super) base: FileState,
     pub(super) pages: BTreeMap<u64, Page>,
@@ -93,18 +95,21 @@ impl PlainKey {
     }
 }
 
-/// Changes of the byte counts of the cache.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ByteCounts {
-    /// Bytes in memory.
-    pub(super) used: i64,
-    /// Bytes in memory that are stored nowhere else.
-    pub(super) dirty: i64,
-    /// Bytes on the local disk that are not in the store.
-    pub(super) spilled: i64,
-}
-
 impl Page {
+    fn zeros(now: u64) -> Self {
+        Self {
+            bytes: None,
+            block: None,
+            state: PageState::Dirty,
+            last_use: LastUse(AtomicU64::new(now)),
+        }
+    }
+
+    /// Returns true if its bytes need not stay in memory.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.state == PageState::Clean || (self.block.is_some() && self.bytes.is_some())
+    }
+
     fn count(&self) -> ByteCounts {
         let bytes = |counts: bool| if counts { PAGE as i64 } else { 0 };
         let (in_memory, on_disk, changed) = (
@@ -138,27 +143,48 @@ impl Page {
     }
 }
 
-impl ByteCounts {
-    fn changed(before: Option<ByteCounts>, after: Option<ByteCounts>) -> Self {
-        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        Self {
-            used: after.used - before.used,
-            dirty: after.dirty - before.dirty,
-            spilled: after.spilled - before.spilled,
-        }
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.used += other.used;
-        self.dirty += other.dirty;
-        self.spilled += other.spilled;
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.forget(0..u64::MAX);
     }
 }
 
 impl Pages {
+    /// Creates the state of a file that is stored as `base`, without pages.
+    pub(super) fn new(cache: &Arc<PageCache>, base: FileState) -> Self {
+        Self {
+            cache: cache.clone(),
+            pages: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            version: base.version(),
+            least: base.len,
+            plain_key: PlainKey::default(),
+            base,
+        }
+    }
+
+    fn insert(&mut self, number: u64, page: Page) {
+        let after = page.count();
+        let before = self.pages.insert(number, page);
+        self.cache.count(
+            before.map_or_else(ByteCounts::default, |page| page.count()),
+            after,
+        );
+    }
+
+    /// Changes a page, if there is one.
+    fn alter(&mut self, number: u64, alter: impl FnOnce(&mut Page)) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            let before = page.count();
+            alter(page);
+            self.cache.count(before, page.count());
+        }
+    }
+
     /// Returns the source of the page, and the number of bytes from its start that come from there:
     /// at least 1.
-    pub(super) fn source(&self, page: u64, part_len: u64) -> (Source, u64) {
+    pub(super) fn source(&self, page: u64) -> (Source, u64) {
+        let part_len = self.cache.part();
         let at = page * PAGE;
         let (index, within) = (at / part_len, at % part_len);
         let rest = part_len - within;
@@ -177,78 +203,51 @@ impl Pages {
     }
 
     /// Inserts a fetched page, unless there is one.
-    pub(super) fn insert_clean(&mut self, page: u64, bytes: Buffer, now: u64) -> ByteCounts {
-        if self.pages.contains_key(&page) {
-            return ByteCounts::default();
+    pub(super) fn insert_clean(&mut self, page: u64, bytes: Buffer) {
+        if !self.pages.contains_key(&page) {
+            let clean = Page {
+                bytes: Some(Arc::new(bytes)),
+                state: PageState::Clean,
+                ..Page::zeros(self.cache.tick())
+            };
+            self.insert(page, clean);
         }
-        let page_in = Page {
-            bytes: Some(Arc::new(bytes)),
-            block: None,
-            state: PageState::Clean,
-            last_use: LastUse(AtomicU64::new(now)),
-        };
-        let count = ByteCounts::changed(None, Some(page_in.count()));
-        self.pages.insert(page, page_in);
-        count
     }
 
-    /// Writes within a page that is in memory or zeros, or a whole page. A new page takes its
-    /// memory from `buffers`.
-    pub(super) fn write(
-        &mut self,
-        page: u64,
-        within: Range<u64>,
-        bytes: &[u8],
-        part_len: u64,
-        now: u64,
-        buffers: &Buffers,
-    ) -> ByteCounts {
-        let before = self.pages.get(&page).map(Page::count);
+    /// Writes within a page that is in memory or zeros, or a whole page.
+    pub(super) fn write(&mut self, page: u64, within: Range<u64>, bytes: &[u8]) {
+        let now = self.cache.tick();
         let known = self.pages.entry(page).or_insert_with(|| Page::zeros(now));
-        let new = || {
-            if within == (0..PAGE) {
+        let before = known.count();
+        let buffers = self.cache.buffers();
+        let contents = known.bytes.get_or_insert_with(|| {
+            Arc::new(if within == (0..PAGE) {
                 buffers.take()
             } else {
                 buffers.zeros()
-            }
-        };
-        let contents = known.bytes.get_or_insert_with(|| Arc::new(new()));
+            })
+        });
         Arc::make_mut(contents)[within.start as usize..within.end as usize].copy_from_slice(bytes);
-        known.block = None;
-        self.changed(page, before, part_len, now)
+        (known.block, known.state) = (None, PageState::Dirty);
+        known.last_use.set(now);
+        self.cache.count(before, known.count());
+        self.changed(page);
     }
 
     /// Zeros a whole page.
-    pub(super) fn clear(&mut self, page: u64, part_len: u64, now: u64) -> ByteCounts {
-        let before = self
-            .pages
-            .insert(page, Page::zeros(now))
-            .as_ref()
-            .map(Page::count);
-        self.changed(page, before, part_len, now)
+    pub(super) fn clear(&mut self, page: u64) {
+        self.insert(page, Page::zeros(self.cache.tick()));
+        self.changed(page);
     }
 
-    fn changed(
-        &mut self,
-        page: u64,
-        before: Option<ByteCounts>,
-        part_len: u64,
-        now: u64,
-    ) -> ByteCounts {
-        self.dirty.insert(page * PAGE / part_len);
+    fn changed(&mut self, page: u64) {
+        self.dirty.insert(page * PAGE / self.cache.part());
         self.version = self.version.wrapping_add(1);
-        let Some(known) = self.pages.get_mut(&page) else {
-            return ByteCounts::default();
-        };
-        known.state = PageState::Dirty;
-        known.last_use.set(now);
-        ByteCounts::changed(before, Some(known.count()))
     }
 
     /// Zeros a whole part and drops its pages.
-    pub(super) fn clear_part(&mut self, index: u64, part_len: u64) -> ByteCounts {
-        let per_part = part_len / PAGE;
-        let count = self.forget(index * per_part..(index + 1) * per_part);
+    pub(super) fn clear_part(&mut self, index: u64) {
+        self.forget(self.cache.pages_of(index));
         self.base.parts.insert(
             index,
             Part {
@@ -259,7 +258,6 @@ impl Pages {
         );
         self.dirty.remove(&index);
         self.version = self.version.wrapping_add(1);
-        count
     }
 
     /// Returns the page that truncation to `len` would change partially, if it is only on the local
@@ -275,20 +273,18 @@ impl Pages {
 
     /// Changes the length; truncated bytes read as zeros if the file grows again. No page may need
     /// to [be recalled](Self::to_recall).
-    pub(super) fn set_len(&mut self, len: u64, part_len: u64) -> ByteCounts {
-        let mut count = ByteCounts::default();
+    pub(super) fn set_len(&mut self, len: u64) {
+        let part_len = self.cache.part();
         if len < self.base.len {
-            count = self.forget(len.div_ceil(PAGE)..u64::MAX);
-            if let Some(page) = self.pages.get_mut(&(len / PAGE))
-                && page.bytes.is_some()
-                && !len.is_multiple_of(PAGE)
-            {
-                let before = page.count();
-                if let Some(bytes) = &mut page.bytes {
-                    Arc::make_mut(bytes)[(len % PAGE) as usize..].fill(0);
-                }
-                page.block = None;
-                count.add(ByteCounts::changed(Some(before), Some(page.count())));
+            self.forget(len.div_ceil(PAGE)..u64::MAX);
+            let rest = (len % PAGE) as usize;
+            if rest > 0 {
+                self.alter(len / PAGE, |page| {
+                    if let Some(bytes) = &mut page.bytes {
+                        Arc::make_mut(bytes)[rest..].fill(0);
+                        page.block = None;
+                    }
+                });
             }
             self.dirty.retain(|index| index * part_len < len);
             self.base.parts.retain(|index, part| {
@@ -302,38 +298,32 @@ impl Pages {
         self.least = self.least.min(len);
         self.base.len = len;
         self.version = self.version.wrapping_add(1);
-        count
     }
 
-    fn forget(&mut self, pages: Range<u64>) -> ByteCounts {
+    fn forget(&mut self, pages: Range<u64>) {
         let gone: Vec<u64> = self.pages.range(pages).map(|(page, _)| *page).collect();
-        let mut count = ByteCounts::default();
-        for page in gone {
-            count.add(ByteCounts::changed(
-                self.pages.remove(&page).as_ref().map(Page::count),
-                None,
-            ));
+        for page in gone.iter().filter_map(|page| self.pages.remove(page)) {
+            self.cache.count(page.count(), ByteCounts::default());
         }
-        count
     }
 
     /// Evicts pages last used before `before` whose bytes are stored elsewhere too.
-    pub(super) fn forget_used_before(&mut self, before: u64) -> ByteCounts {
-        let mut count = ByteCounts::default();
+    pub(super) fn forget_used_before(&mut self, before: u64) {
         self.pages.retain(|_, page| {
             if !page.is_elsewhere() || page.last_use.get() >= before {
                 return true;
             }
             let counted = page.count();
             page.bytes = None;
-            if page.state == PageState::Clean {
-                count.add(ByteCounts::changed(Some(counted), None));
-                return false;
-            }
-            count.add(ByteCounts::changed(Some(counted), Some(page.count())));
-            true
+            let stays = page.state != PageState::Clean;
+            let left = if stays {
+                page.count()
+            } else {
+                ByteCounts::default()
+            };
+            self.cache.count(counted, left);
+            stays
         });
-        count
     }
 
     /// Records that a block holds the bytes of a page, if they have not changed since. The page is
@@ -344,63 +334,45 @@ impl Pages {
         bytes: &Arc<Buffer>,
         block: Arc<Block>,
         stays: bool,
-    ) -> ByteCounts {
-        let Some(known) = self.pages.get_mut(&page) else {
-            return ByteCounts::default();
-        };
-        let is_same = known
-            .bytes
-            .as_ref()
-            .is_some_and(|now| Arc::ptr_eq(now, bytes));
-        if !is_same || known.state == PageState::Clean || known.block.is_some() {
-            return ByteCounts::default();
-        }
-        let before = known.count();
-        known.block = Some(block);
-        if !stays && known.state == PageState::Dirty {
-            known.bytes = None;
-        }
-        ByteCounts::changed(Some(before), Some(known.count()))
+    ) {
+        self.alter(page, |known| {
+            let is_same = known
+                .bytes
+                .as_ref()
+                .is_some_and(|now| Arc::ptr_eq(now, bytes));
+            if !is_same || known.state == PageState::Clean || known.block.is_some() {
+                return;
+            }
+            known.block = Some(block);
+            if !stays && known.state == PageState::Dirty {
+                known.bytes = None;
+            }
+        });
     }
 
     /// Records that the bytes of a block are in memory again, if the page still refers to that
     /// block.
-    pub(super) fn recalled(
-        &mut self,
-        page: u64,
-        block: &Arc<Block>,
-        bytes: Buffer,
-        now: u64,
-    ) -> ByteCounts {
-        let Some(known) = self.pages.get_mut(&page) else {
-            return ByteCounts::default();
-        };
-        if !known
-            .only_on_disk()
-            .is_some_and(|found| Arc::ptr_eq(found, block))
-        {
-            return ByteCounts::default();
-        }
-        let before = known.count();
-        known.bytes = Some(Arc::new(bytes));
-        known.last_use.set(now);
-        ByteCounts::changed(Some(before), Some(known.count()))
+    pub(super) fn recalled(&mut self, page: u64, block: &Arc<Block>, bytes: Buffer) {
+        let now = self.cache.tick();
+        self.alter(page, |known| {
+            let found = known.only_on_disk();
+            if found.is_some_and(|found| Arc::ptr_eq(found, block)) {
+                known.bytes = Some(Arc::new(bytes));
+                known.last_use.set(now);
+            }
+        });
     }
 
     /// Restores pages that were flushed to blocks and are not in the store.
-    pub(super) fn replay(
-        &mut self,
-        pages: &[(u64, Option<Arc<Block>>)],
-        part_len: u64,
-    ) -> ByteCounts {
-        let mut count = ByteCounts::default();
+    pub(super) fn replay(&mut self, pages: &[(u64, Option<Arc<Block>>)]) {
         for (number, block) in pages {
-            let page = Page::replayed(block.clone());
-            count.add(page.count());
-            self.pages.insert(*number, page);
-            self.dirty.insert(number * PAGE / part_len);
+            let page = Page {
+                block: block.clone(),
+                ..Page::zeros(0)
+            };
+            self.insert(*number, page);
+            self.dirty.insert(number * PAGE / self.cache.part());
         }
-        count
     }
 
     /// Returns the pages in memory that are neither in the store nor in a block.
@@ -422,14 +394,11 @@ impl Pages {
     }
 
     /// Returns the pages of a part and marks them as being stored. `None`: nothing in it is dirty.
-    pub(super) fn leave(&mut self, index: u64, part_len: u64) -> Option<Vec<(u64, PageData)>> {
+    pub(super) fn leave(&mut self, index: u64) -> Option<Vec<(u64, PageData)>> {
         if !self.dirty.remove(&index) {
             return None;
         }
-        let per_part = part_len / PAGE;
-        let pages = self
-            .pages
-            .range_mut(index * per_part..(index + 1) * per_part);
+        let pages = self.pages.range_mut(self.cache.pages_of(index));
         Some(
             pages
                 .map(|(number, page)| {
@@ -444,14 +413,9 @@ impl Pages {
 
     /// Ends the storing of pages, successful or not. Successfully stored pages that are not in
     /// memory are dropped.
-    pub(super) fn left(&mut self, index: u64, part_len: u64, arrived: Option<Part>) -> ByteCounts {
-        let per_part = part_len / PAGE;
-        let mut count = ByteCounts::default();
+    pub(super) fn left(&mut self, index: u64, arrived: Option<Part>) {
         let mut gone = Vec::new();
-        for (number, page) in self
-            .pages
-            .range_mut(index * per_part..(index + 1) * per_part)
-        {
+        for (number, page) in self.pages.range_mut(self.cache.pages_of(index)) {
             if page.state == PageState::Leaving {
                 let before = page.count();
                 if arrived.is_some() {
@@ -460,7 +424,7 @@ impl Pages {
                 } else {
                     page.state = PageState::Dirty;
                 }
-                count.add(ByteCounts::changed(Some(before), Some(page.count())));
+                self.cache.count(before, page.count());
             }
         }
         // Without bytes they would be taken for zeros; the object has them.
@@ -470,7 +434,6 @@ impl Pages {
             Some(part) => drop(self.base.parts.insert(index, part)),
             None => drop(self.dirty.insert(index)),
         }
-        count
     }
 
     /// Returns the state that is about to be committed.
@@ -481,7 +444,8 @@ impl Pages {
 
     /// Replaces the locations in `before`, which was committed, by those in `now`; later changes
     /// are kept.
-    pub(super) fn moved(&mut self, before: &FileState, now: &FileState, part_len: u64) {
+    pub(super) fn moved(&mut self, before: &FileState, now: &FileState) {
+        let part_len = self.cache.part();
         self.base
             .parts
             .retain(|index, part| before.parts.get(index) != Some(part));
@@ -498,38 +462,5 @@ impl Pages {
             len: plain.len.min(self.least),
             ..plain.clone()
         });
-    }
-
-    /// Returns the byte counts of all pages, for removing the file.
-    pub(super) fn count(&self) -> ByteCounts {
-        let mut count = ByteCounts::default();
-        self.pages
-            .values()
-            .for_each(|page| count.add(ByteCounts::changed(Some(page.count()), None)));
-        count
-    }
-}
-
-impl Page {
-    fn zeros(now: u64) -> Self {
-        Self {
-            bytes: None,
-            block: None,
-            state: PageState::Dirty,
-            last_use: LastUse(AtomicU64::new(now)),
-        }
-    }
-
-    /// Creates a page that is not in the store; without a block, zeros.
-    pub(super) fn replayed(block: Option<Arc<Block>>) -> Self {
-        Self {
-            block,
-            ..Self::zeros(0)
-        }
-    }
-
-    /// Returns true if its bytes need not stay in memory.
-    pub(super) fn is_elsewhere(&self) -> bool {
-        self.state == PageState::Clean || (self.block.is_some() && self.bytes.is_some())
     }
 }

@@ -49,7 +49,7 @@ impl AccessPattern {
 impl Shared {
     /// Returns the maximum number of bytes fetched ahead.
     fn max_ahead(&self) -> u64 {
-        (self.budget.max_fetched() * 2).min(self.connections as u64 * PIECE)
+        (self.page_cache.max_fetched() * 2).min(self.connections as u64 * PIECE)
     }
 }
 

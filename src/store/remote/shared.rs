@@ -1,21 +1,19 @@
 //! State shared by all files of an open bundle: the store, the memory budget, and the permission to
 //! change anything.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::RemoteOptions;
-use super::budget::Budget;
-use super::buffers::Buffers;
 use super::cache::Cache;
 use super::draft::Draft;
 use super::file::File;
-use super::layout::{FileState, LAYER, LeaseHolder, Name, ObjectId, Plain};
+use super::layout::{LAYER, LeaseHolder, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
 use super::names::{NameState, Names};
+use super::page_cache::PageCache;
 use super::task_pool::TaskPool;
 use crate::device::Access;
 use crate::store::Locks;
@@ -29,7 +27,8 @@ pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) part: u64,
     pub(super) connections: usize,
-    pub(super) budget: Budget,
+    /// Memory for pages.
+    pub(super) page_cache: Arc<PageCache>,
     /// There is no log: the names are those of the objects themselves.
     pub(super) plain_only: bool,
     pub(super) locks: Locks,
@@ -42,8 +41,6 @@ pub(super) struct Shared {
     pub(super) readers: TaskPool,
     /// Tasks that store written data.
     pub(super) writers: TaskPool,
-    /// Memory for pages.
-    pub(super) buffers: Buffers,
     /// The time after which no request of a previous writer can arrive.
     pub(super) settles: Instant,
     /// The previous writer, or the one before it, did not close the bundle.
@@ -82,11 +79,12 @@ impl Shared {
             Name::File(file) => Some((name.clone(), NameState::Known(file.clone()))),
             Name::Gone | Name::Done => None,
         });
+        let part = log.as_ref().map_or(options.part, |log| log.state.part);
         Ok(Self {
             access: options.access,
-            part: log.as_ref().map_or(options.part, |log| log.state.part),
+            part,
             connections: options.connections.max(1),
-            budget: Budget::new(options.memory),
+            page_cache: Arc::new(PageCache::new(options.memory, part)),
             plain_only: log.is_none(),
             locks: Locks::default(),
             names: Names::new(live.collect()),
@@ -98,7 +96,6 @@ impl Shared {
             },
             readers: TaskPool::new("read ahead"),
             writers: TaskPool::new("store"),
-            buffers: Buffers::default(),
             settles: Instant::now() + options.grace,
             took_over: log.as_ref().is_some_and(|log| !log.state.settled),
             commits: Commits {
@@ -142,12 +139,6 @@ impl Shared {
     /// Returns true if this writer created the object.
     pub(super) fn is_own(&self, object: ObjectId) -> bool {
         object.session == self.new_objects.session
-    }
-
-    pub(super) fn version_of(&self, file: &FileState) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        file.hash(&mut hasher);
-        hasher.finish()
     }
 
     /// Lists a file for the next commit.

@@ -44,7 +44,7 @@ impl Shared {
         Meta {
             len: file.len,
             allocated: file.len,
-            version: self.version_of(file),
+            version: file.version(),
         }
     }
 

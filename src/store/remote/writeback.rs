@@ -55,7 +55,7 @@ impl Shared {
                     Some(NameState::Open(file)) => {
                         // Cleared before the file is read: later changes set it again.
                         file.listed().end_writeback();
-                        file.recorded(self, cache)?
+                        file.recorded(cache)?
                     }
                     Some(NameState::Known(file)) => NameRecord::File {
                         state: (*file).clone(),
@@ -104,7 +104,7 @@ impl Shared {
                 NameRecord::File { state, pages } => {
                     let file = File::new(name, self, state.clone());
                     file.listed().set_for_commit();
-                    self.budget.count(file.pages_mut().replay(pages, self.part));
+                    file.pages_mut().replay(pages);
                     NameState::Open(Arc::new(file))
                 }
             };
@@ -153,18 +153,16 @@ impl Shared {
 impl File {
     /// Returns the record of the file: everything that is in no object, in blocks. `None`: there is
     /// no room.
-    fn recorded(&self, shared: &Shared, cache: &Cache) -> Option<NameRecord> {
+    fn recorded(&self, cache: &Cache) -> Option<NameRecord> {
         let loose = self.pages().without_block();
         for (number, bytes) in loose {
             let block = cache.write(&bytes)?;
-            let count = self.pages_mut().spilled(number, &bytes, block, true);
-            shared.budget.count(count);
+            self.pages_mut().spilled(number, &bytes, block, true);
         }
         // Under the lock only the few pages that were written in the meantime remain.
         let mut pages = self.pages_mut();
         for (number, bytes) in pages.without_block() {
-            let count = pages.spilled(number, &bytes, cache.write(&bytes)?, true);
-            shared.budget.count(count);
+            pages.spilled(number, &bytes, cache.write(&bytes)?, true);
         }
         let list = pages
             .changed_pages()
@@ -187,8 +185,7 @@ impl File {
             let Some(block) = cache.write(&bytes) else {
                 return false;
             };
-            let count = self.pages_mut().spilled(number, &bytes, block, false);
-            shared.budget.count(count);
+            self.pages_mut().spilled(number, &bytes, block, false);
         }
         true
     }
@@ -202,17 +199,14 @@ impl File {
             .and_then(|known| known.only_on_disk().cloned());
         let Some(block) = block else { return Ok(()) };
         let bytes = self.bytes_of(shared, &block)?;
-        let count = self
-            .pages_mut()
-            .recalled(page, &block, bytes, shared.budget.tick());
-        shared.budget.count(count);
+        self.pages_mut().recalled(page, &block, bytes);
         shared.evict();
         Ok(())
     }
 
     /// Returns the contents of a block that are stored nowhere else.
     pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Buffer> {
-        let mut bytes = shared.buffers.take();
+        let mut bytes = shared.page_cache.buffers().take();
         block.read(&mut bytes).map_err(|error| {
             let place = shared.cache.as_ref().map_or("", Cache::place);
             let message = format!("{place} lost data written to {}", self.name());

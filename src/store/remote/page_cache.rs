@@ -1,13 +1,29 @@
-//! The memory budget of a bundle: bytes in memory, by whether they are stored elsewhere.
+//! The memory of a bundle for pages of all files, with one budget.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::pages::{ByteCounts, PAGE};
+use super::buffers::Buffers;
+use super::pages::PAGE;
 use crate::sync::{Mutex, MutexGuard};
+
+/// Byte counts of a page, or of several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ByteCounts {
+    /// Bytes in memory.
+    pub(super) used: i64,
+    /// Bytes in memory that are stored nowhere else.
+    pub(super) dirty: i64,
+    /// Bytes on the local disk that are not in the store.
+    pub(super) spilled: i64,
+}
 
 /// The bytes that a bundle has in memory, and their limit.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct PageCache {
+    /// Bytes of a part.
+    part: u64,
+    buffers: Buffers,
     /// Approximate maximum number of bytes in memory.
     limit: u64,
     /// Bytes in memory, and bytes of those that are stored nowhere else.
@@ -23,7 +39,7 @@ pub(super) struct Budget {
 }
 
 /// Bytes besides pages that count as memory until this is dropped.
-pub(super) struct MemoryCharge<'a>(&'a Budget, i64);
+pub(super) struct MemoryCharge<'a>(&'a PageCache, i64);
 
 impl Drop for MemoryCharge<'_> {
     fn drop(&mut self) {
@@ -31,9 +47,12 @@ impl Drop for MemoryCharge<'_> {
     }
 }
 
-impl Budget {
-    pub(super) fn new(limit: u64) -> Self {
+impl PageCache {
+    /// Creates a cache of approximately `limit` bytes, for files in parts of `part` bytes.
+    pub(super) fn new(limit: u64, part: u64) -> Self {
         Self {
+            part,
+            buffers: Buffers::default(),
             limit: limit.max(64 * PAGE),
             used: AtomicI64::new(0),
             dirty: AtomicI64::new(0),
@@ -44,11 +63,32 @@ impl Budget {
         }
     }
 
-    /// Records changes of the counts.
-    pub(super) fn count(&self, change: ByteCounts) {
-        self.used.fetch_add(change.used, Ordering::Relaxed);
-        self.dirty.fetch_add(change.dirty, Ordering::Relaxed);
-        self.spilled.fetch_add(change.spilled, Ordering::Relaxed);
+    /// Returns the number of bytes of a part.
+    pub(super) fn part(&self) -> u64 {
+        self.part
+    }
+
+    /// Returns the numbers of the pages of a part.
+    pub(super) fn pages_of(&self, part: u64) -> Range<u64> {
+        let per_part = self.part / PAGE;
+        part * per_part..(part + 1) * per_part
+    }
+
+    /// Returns the pool of memory for pages.
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// Records that pages which counted as `before` count as `after`.
+    pub(super) fn count(&self, before: ByteCounts, after: ByteCounts) {
+        let add = |count: &AtomicI64, change| {
+            if change != 0 {
+                count.fetch_add(change, Ordering::Relaxed);
+            }
+        };
+        add(&self.used, after.used - before.used);
+        add(&self.dirty, after.dirty - before.dirty);
+        add(&self.spilled, after.spilled - before.spilled);
     }
 
     /// Counts bytes that are temporarily in memory.
