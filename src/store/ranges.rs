@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "remote file";
@@ -71,12 +71,8 @@ impl Pieces {
         })
     }
 
-    fn locked(&self) -> MutexGuard<'_, CachedRanges> {
-        self.kept.lock()
-    }
-
     fn get(&self, file: &Arc<str>, index: u64) -> Option<Arc<[u8]>> {
-        let mut kept = self.locked();
+        let mut kept = self.kept.lock();
         kept.clock += 1;
         let now = kept.clock;
         let piece = kept.pieces.get_mut(&(file.clone(), index))?;
@@ -85,11 +81,11 @@ impl Pieces {
     }
 
     fn has(&self, file: &Arc<str>, index: u64) -> bool {
-        self.locked().pieces.contains_key(&(file.clone(), index))
+        self.kept.lock().pieces.contains_key(&(file.clone(), index))
     }
 
     fn keep(&self, file: &Arc<str>, index: u64, piece: &[u8]) {
-        let mut kept = self.locked();
+        let mut kept = self.kept.lock();
         kept.clock += 1;
         let now = kept.clock;
         kept.pieces.insert(
@@ -295,7 +291,7 @@ mod tests {
         }
         assert!(asked.lock().len() <= 12, "{asked:?}");
         assert!(
-            device.pieces.locked().pieces.len() <= 16,
+            device.pieces.kept.lock().pieces.len() <= 16,
             "memory is bounded"
         );
         asked.lock().clear();

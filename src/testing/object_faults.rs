@@ -19,7 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::store::{FillBuffer, ObjectMeta, Objects, Put, SharedBytes};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 const LAYER: &str = "fault injection";
@@ -82,39 +82,35 @@ impl FaultyObjects {
     /// succeed.
     pub fn plan(&self, request: Request, n: u64, slip: Slip) {
         assert!(n > 0, "the next request is number 1");
-        let mut plan = self.locked();
+        let mut plan = self.plan.lock();
         let now = plan.counts.get(&request).copied().unwrap_or(0);
         plan.planned.push((request, now + n, slip));
     }
 
     /// Makes every request of this kind fail from now on, until [`clear`](Self::clear).
     pub fn always(&self, request: Request, slip: Slip) {
-        self.locked().always.insert(request, slip);
+        self.plan.lock().always.insert(request, slip);
     }
 
     /// Removes all faults.
     pub fn clear(&self) {
-        let mut plan = self.locked();
+        let mut plan = self.plan.lock();
         plan.planned.clear();
         plan.always.clear();
     }
 
     /// Returns the number of requests of this kind so far.
     pub fn count(&self, request: Request) -> u64 {
-        self.locked().counts.get(&request).copied().unwrap_or(0)
+        self.plan.lock().counts.get(&request).copied().unwrap_or(0)
     }
 
     /// Returns the number of requests that failed by plan.
     pub fn happened(&self) -> u64 {
-        self.locked().happened
-    }
-
-    fn locked(&self) -> MutexGuard<'_, FaultPlan> {
-        self.plan.lock()
+        self.plan.lock().happened
     }
 
     fn meet(&self, request: Request) -> Option<Slip> {
-        let mut plan = self.locked();
+        let mut plan = self.plan.lock();
         let count = plan.counts.entry(request).or_default();
         *count += 1;
         let count = *count;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// Maximum number of seconds that [`RateLimited`] sleeps before it checks for cancellation again.
 const MAX_SLEEP: f64 = 0.1;
@@ -68,10 +68,6 @@ impl<'a> RateLimited<'a> {
             began: Mutex::default(),
         }
     }
-
-    fn began(&self) -> MutexGuard<'_, Option<(Instant, u64)>> {
-        self.began.lock()
-    }
 }
 
 impl fmt::Debug for RateLimited<'_> {
@@ -84,7 +80,7 @@ impl fmt::Debug for RateLimited<'_> {
 
 impl Progress for RateLimited<'_> {
     fn stage(&self, name: &str, total: u64) {
-        *self.began() = (total > 0).then(|| (Instant::now(), 0));
+        *self.began.lock() = (total > 0).then(|| (Instant::now(), 0));
         self.inner.stage(name, total);
     }
 
@@ -92,7 +88,7 @@ impl Progress for RateLimited<'_> {
         self.inner.advance(n);
         let Some(rate) = self.rate else { return };
         let (start, needed) = {
-            let mut began = self.began();
+            let mut began = self.began.lock();
             let Some((start, done)) = &mut *began else {
                 return;
             };

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::layout::MAX_PAYLOAD;
-use bandsaw::sync::{Condvar, Mutex, MutexGuard};
+use bandsaw::sync::{Condvar, Mutex};
 
 /// Maximum total size of buffers in use, in bytes: the largest request and some reserve.
 const BUDGET: usize = MAX_PAYLOAD as usize + (8 << 20);
@@ -37,15 +37,11 @@ pub(crate) struct Buffer {
 }
 
 impl Buffers {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Returns a buffer of `len` bytes, at most [`MAX_PAYLOAD`]; blocks until the limit permits it.
     /// Only the receiving thread may wait here, because the worker threads free buffers.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
         let full = |state: &mut State| state.used + len > BUDGET && state.used > 0;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if full(&mut state) {
             state.is_waited_for = true;
             state = self.freed.wait_while(state, full);
@@ -69,7 +65,7 @@ impl Buffers {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        let mut state = self.home.state();
+        let mut state = self.home.state.lock();
         state.used -= self.len;
         if bytes.len() <= KEPT && state.free.len() < KEEP {
             state.free.push(bytes);
@@ -112,6 +108,6 @@ mod tests {
             assert_eq!(third.join().unwrap(), 1);
         });
         drop(first);
-        assert_eq!(buffers.state().used, 0);
+        assert_eq!(buffers.state.lock().used, 0);
     }
 }

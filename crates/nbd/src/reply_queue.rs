@@ -55,23 +55,19 @@ impl ReplyQueue {
 
     /// Queues a reply, which this thread or the one that is sending sends.
     pub(crate) fn send(&self, reply: Reply) {
-        self.outbox().push(reply);
+        self.outbox.lock().push(reply);
         self.drain();
-    }
-
-    fn outbox(&self) -> MutexGuard<'_, Vec<Reply>> {
-        self.outbox.lock()
     }
 
     /// Sends the queued replies, unless another thread is sending: that one sends them when it is
     /// done.
     pub(crate) fn drain(&self) {
-        while !self.outbox().is_empty() {
+        while !self.outbox.lock().is_empty() {
             let Some(_wire) = self.wire.try_lock() else {
                 return;
             };
             loop {
-                let replies = std::mem::take(&mut *self.outbox());
+                let replies = std::mem::take(&mut *self.outbox.lock());
                 if replies.is_empty() {
                     break;
                 }

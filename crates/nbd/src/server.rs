@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
 use bandsaw::device::Info;
-use bandsaw::sync::{Condvar, Mutex, MutexGuard};
+use bandsaw::sync::{Condvar, Mutex};
 use bandsaw::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 
@@ -227,7 +227,7 @@ impl Server {
     /// Registers a client in the handshake; closes the oldest such client if there are too many.
     fn enter(&self, socket: &Arc<Socket>) -> u64 {
         let most = self.0.options.limits.handshakes;
-        let mut table = self.table();
+        let mut table = self.0.table.lock();
         while table.open.len() - table.admitted() >= most {
             let Some(oldest) = table.oldest_handshake() else {
                 break;
@@ -249,7 +249,7 @@ impl Server {
 
     /// Admits a client that has chosen an export, or returns the reason for a refusal.
     fn admit(&self, number: u64) -> std::result::Result<(), &'static str> {
-        let mut table = self.table();
+        let mut table = self.0.table.lock();
         if self.is_stopping() {
             return Err("the server is shutting down");
         }
@@ -263,7 +263,7 @@ impl Server {
     }
 
     fn leave(&self, number: u64) {
-        self.table().open.remove(&number);
+        self.0.table.lock().open.remove(&number);
         self.0.ended.notify_all();
     }
 
@@ -341,7 +341,7 @@ impl Server {
         self.0.stopping.store(true, Ordering::SeqCst);
         let _ = self.0.waker.1.shutdown(Shutdown::Both);
         for (how, patience) in [(Shutdown::Read, GRACE), (Shutdown::Both, GRACE / 2)] {
-            let table = self.table();
+            let table = self.0.table.lock();
             table.open.values().for_each(|entry| entry.socket.end(how));
             let open = |table: &mut Table| !table.open.is_empty();
             drop(self.0.ended.wait_timeout_while(table, patience, open));
@@ -358,10 +358,6 @@ impl Server {
 
     /// Returns the number of connected clients that have chosen an export.
     pub fn clients(&self) -> usize {
-        self.table().admitted()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock()
+        self.0.table.lock().admitted()
     }
 }

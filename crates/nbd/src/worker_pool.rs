@@ -56,10 +56,6 @@ struct State {
 }
 
 impl WorkerPool {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     /// Waits while `so` is true.
     fn wait_while<'s>(
         &self,
@@ -76,7 +72,7 @@ impl WorkerPool {
 
     /// Queues a job. Blocks while the queue is full.
     pub(crate) fn submit(self: &Arc<Self>, link: &Arc<Link>, job: Job) {
-        let mut state = self.wait_while(self.state(), |state| state.jobs.len() >= MAX_JOBS);
+        let mut state = self.wait_while(self.state.lock(), |state| state.jobs.len() >= MAX_JOBS);
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads == MAX_THREADS {
             if state.idle > 0 {
@@ -93,7 +89,7 @@ impl WorkerPool {
             .spawn(move || pool.help(&helper));
         if begun.is_err() {
             // No thread could be started and none exists: run the job here.
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.threads -= 1;
             let job = if state.threads == 0 {
                 state.jobs.pop_front()
@@ -106,13 +102,13 @@ impl WorkerPool {
     }
 
     fn help(&self, link: &Link) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 self.tell(&state);
                 drop(state);
                 job.run(link);
-                state = self.state();
+                state = self.state.lock();
                 continue;
             }
             if state.closing {
@@ -139,7 +135,7 @@ impl WorkerPool {
 
     /// Waits until all jobs are done and all threads have ended. Nothing may be posted afterwards.
     pub(crate) fn finish(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closing = true;
         self.work.notify_all();
         drop(self.wait_while(state, |state| state.threads > 0));

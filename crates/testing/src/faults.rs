@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use bandsaw_core::store::{Entry, Guard, Lock, Meta, Open, Put, Store};
-use bandsaw_core::sync::{Mutex, MutexGuard};
+use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Kind, Result};
 
 const LAYER: &str = "fault injection";
@@ -117,35 +117,35 @@ impl Faults {
     /// again.
     pub fn fail(&self, call: Call, n: u64, fault: Fault) {
         assert!(n > 0, "the next call is number 1");
-        let mut plan = self.plan();
+        let mut plan = self.0.lock();
         let now = plan.counts.get(&call).copied().unwrap_or(0);
         plan.planned.push((call, now + n, fault));
     }
 
     /// Makes every call of this kind fail from now on, until [`clear`](Self::clear).
     pub fn break_all(&self, call: Call, fault: Fault) {
-        self.plan().broken.insert(call, fault);
+        self.0.lock().broken.insert(call, fault);
     }
 
     /// Removes all faults.
     pub fn clear(&self) {
-        let mut plan = self.plan();
+        let mut plan = self.0.lock();
         plan.planned.clear();
         plan.broken.clear();
     }
 
     /// Returns the number of calls of this kind so far.
     pub fn count(&self, call: Call) -> u64 {
-        self.plan().counts.get(&call).copied().unwrap_or(0)
+        self.0.lock().counts.get(&call).copied().unwrap_or(0)
     }
 
     /// Returns the number of calls that failed because of this plan.
     pub fn happened(&self) -> u64 {
-        self.plan().happened
+        self.0.lock().happened
     }
 
     fn meet(&self, call: Call) -> Option<Fault> {
-        let mut plan = self.plan();
+        let mut plan = self.0.lock();
         let count = plan.counts.entry(call).or_default();
         *count += 1;
         let count = *count;
@@ -162,10 +162,6 @@ impl Faults {
     fn check(&self, call: Call) -> Result<()> {
         self.meet(call)
             .map_or(Ok(()), |fault| Err(fault.error(call)))
-    }
-
-    fn plan(&self) -> MutexGuard<'_, FaultPlan> {
-        self.0.lock()
     }
 }
 

@@ -58,7 +58,7 @@ impl Asif {
 
     /// Writes the inactive directory, then activates it.
     fn write_directory(&self, tables: &BTreeMap<u32, FileChunk>) -> Result<()> {
-        let mut head = self.head();
+        let mut head = self.head.lock();
         let version = head.version.checked_add(1).ok_or_else(|| {
             Error::new(
                 Kind::Limit,
@@ -130,7 +130,7 @@ impl Asif {
 
     /// Changes fields of the header with one durable write of one sector.
     pub(super) fn change_header(&self, change: impl FnOnce(&mut HeaderRaw)) -> Result<()> {
-        let mut head = self.head();
+        let mut head = self.head.lock();
         let mut raw = head.raw.clone();
         change(&mut raw);
         self.failed.note(

@@ -176,7 +176,7 @@ impl Asif {
 
     /// Returns the index and the version of the directory in use.
     pub(crate) fn directory(&self) -> (usize, u64) {
-        let head = self.head();
+        let head = self.head.lock();
         (head.active, head.version)
     }
 
@@ -256,7 +256,7 @@ impl Asif {
     /// Returns its role in a stack.
     pub fn layer(&self) -> Layer {
         Layer {
-            parent: Uuid::from_bytes(self.head().raw.parent_uuid),
+            parent: Uuid::from_bytes(self.head.lock().raw.parent_uuid),
             ..self.layer
         }
     }
@@ -264,7 +264,7 @@ impl Asif {
     /// Returns the UUID that layers above refer to. It changes at the first write of a session,
     /// except for a cache.
     pub fn uuid(&self) -> Uuid {
-        Uuid::from_bytes(self.head().raw.uuid)
+        Uuid::from_bytes(self.head.lock().raw.uuid)
     }
 
     /// Returns the reason why the header makes the image read-only, if it does.
@@ -419,11 +419,7 @@ impl Asif {
 
     /// Returns the first chunk of the file after the header and the directories.
     fn first_chunk(&self) -> FileChunk {
-        self.geometry.first_chunk(&self.head().directories)
-    }
-
-    fn head(&self) -> MutexGuard<'_, FileHead> {
-        self.head.lock()
+        self.geometry.first_chunk(&self.head.lock().directories)
     }
 
     fn check_changeable(&self) -> Result<()> {

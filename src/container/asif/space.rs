@@ -9,7 +9,7 @@ use super::LAYER;
 use super::layout::FileChunk;
 use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::size::to_usize;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// The file grows in steps of this many bytes; a flush truncates the unused tail.
@@ -153,7 +153,7 @@ impl Space {
     /// Preserves data in free chunks from now on. If the file `shows_holes`, this includes free
     /// chunks before the last used one.
     pub(super) fn keep_orphans(&self, shows_holes: bool) -> Result<()> {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let len = self.file.info().len;
         book.orphans = Some(OrphanChunks {
             from: book.used.first_orphan(shows_holes),
@@ -166,7 +166,7 @@ impl Space {
 
     /// Lets free chunks with data be reused and truncated.
     pub(super) fn drop_orphans(&self) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         book.orphans = None;
         book.hint = book.used.first;
     }
@@ -174,7 +174,7 @@ impl Space {
     /// Returns the runs of free chunks that have data, as ranges of the file; after the last used
     /// chunk only, unless the file `shows_holes`.
     pub(super) fn orphans(&self, shows_holes: bool) -> Result<Vec<Range<u64>>> {
-        let book = self.book();
+        let book = self.book.lock();
         let tail = book.used.end().0 * self.chunk_bytes;
         let count = self.file.info().len.div_ceil(self.chunk_bytes);
         let mut runs: Vec<Range<u64>> = Vec::new();
@@ -246,13 +246,9 @@ impl Space {
         Ok(has_data)
     }
 
-    fn book(&self) -> MutexGuard<'_, SpaceState> {
-        self.book.lock()
-    }
-
     /// Allocates a chunk and extends the file to include it. Its contents are undefined.
     pub(super) fn allocate(&self) -> Result<FileChunk> {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         let Some(chunk) = self.take(&mut book, FileChunk(MAX_CHUNKS))? else {
             return Err(Error::new(
                 Kind::Limit,
@@ -271,13 +267,13 @@ impl Space {
 
     /// Allocates `chunk` with its contents. Returns false if it is used.
     pub(super) fn claim(&self, chunk: FileChunk) -> bool {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         chunk >= book.used.first && book.used.claim(chunk)
     }
 
     /// Allocates a free chunk before `limit`, if there is one.
     pub(super) fn allocate_before(&self, limit: FileChunk) -> Result<Option<FileChunk>> {
-        self.take(&mut self.book(), limit)
+        self.take(&mut self.book.lock(), limit)
     }
 
     fn reach(&self, chunk: FileChunk) -> Result<()> {
@@ -296,26 +292,26 @@ impl Space {
 
     /// Frees an allocated chunk that was never referenced.
     pub(super) fn give_back(&self, chunk: FileChunk) {
-        let mut book = self.book();
+        let mut book = self.book.lock();
         book.used.free(chunk);
         book.hint = book.hint.min(chunk);
     }
 
     /// Releases a chunk that memory no longer refers to.
     pub(super) fn release(&self, chunk: FileChunk) {
-        self.book().released.push(chunk);
+        self.book.lock().released.push(chunk);
     }
 
     /// Returns the chunks released so far, to be [reclaimed](Self::reclaim) when the disk no longer
     /// refers to them.
     pub(super) fn take_released(&self) -> Vec<FileChunk> {
-        std::mem::take(&mut self.book().released)
+        std::mem::take(&mut self.book.lock().released)
     }
 
     /// Frees chunks, discards their storage, and truncates the unused tail of the file.
     pub(super) fn reclaim(&self, mut chunks: Vec<FileChunk>) -> Result<()> {
         chunks.sort_unstable();
-        let end = self.book().used.end();
+        let end = self.book.lock().used.end();
         for run in chunks.chunk_by(|one, next| one.0 + 1 == next.0) {
             // Before they are marked as free: they may be reused from then on.
             if let (Some(first), Some(last)) =
@@ -325,7 +321,7 @@ impl Space {
                     .discard(self.bytes(*first..FileChunk(last.0 + 1)), AfterDiscard::Any)?;
             }
         }
-        let mut book = self.book();
+        let mut book = self.book.lock();
         for chunk in chunks {
             book.used.free(chunk);
             book.hint = book.hint.min(chunk);
@@ -345,7 +341,7 @@ impl Space {
 
     /// Returns the number of used chunks, and the chunk after the last of them.
     pub(super) fn extent(&self) -> (u64, FileChunk) {
-        let book = self.book();
+        let book = self.book.lock();
         (
             book.used.count() - book.released.len() as u64,
             book.used.end(),

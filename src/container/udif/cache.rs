@@ -65,7 +65,7 @@ impl ChunkCache {
 
     /// Returns true if a chunk is cached or being decoded.
     pub(super) fn expects(&self, index: ChunkIndex) -> bool {
-        self.inner().slots.contains_key(&index)
+        self.inner.lock().slots.contains_key(&index)
     }
 
     /// Waits for the right to decode a chunk that is larger than the usual ones.
@@ -75,17 +75,13 @@ impl ChunkCache {
 
     /// Empties the cache, to make memory available.
     pub(super) fn forget(&self) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.slots.retain(|_, entry| entry.bytes == 0);
         inner.bytes = 0;
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
-    }
-
     fn slot(&self, index: ChunkIndex) -> ChunkSlot {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.clock += 1;
         let used = inner.clock;
         let entry = inner.slots.entry(index).or_insert_with(|| CacheEntry {
@@ -99,7 +95,7 @@ impl ChunkCache {
 
     /// Adds the size of a decoded chunk and evicts the least recently used ones down to the limit.
     fn account(&self, index: ChunkIndex, bytes: usize) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         if let Some(entry) = inner.slots.get_mut(&index) {
             let before = std::mem::replace(&mut entry.bytes, bytes);
             inner.bytes += bytes - before.min(bytes);
@@ -157,7 +153,7 @@ mod tests {
         assert!(!cache.expects(ChunkIndex(1)));
         read(1);
         assert_eq!(
-            (decodes.load(Ordering::SeqCst), cache.inner().bytes),
+            (decodes.load(Ordering::SeqCst), cache.inner.lock().bytes),
             (4, 400)
         );
     }

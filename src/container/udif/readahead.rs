@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// Bytes that are read in order before read-ahead starts: more than probing the contents of the
 /// disk takes, which starts with consecutive chunks at the front.
@@ -41,7 +41,7 @@ pub(super) struct ActiveRequest<'a> {
 
 impl Drop for ActiveRequest<'_> {
     fn drop(&mut self) {
-        self.ahead.state().readers -= 1;
+        self.ahead.state.lock().readers -= 1;
     }
 }
 
@@ -56,7 +56,7 @@ impl ActiveRequest<'_> {
         bytes: u64,
         depth: impl FnOnce() -> u32,
     ) -> Range<u32> {
-        let mut state = self.ahead.state();
+        let mut state = self.ahead.state.lock();
         let next = last.saturating_add(1);
         if state.next == Some(next) {
             state.walked = state.walked.saturating_add(bytes);
@@ -83,7 +83,7 @@ impl ActiveRequest<'_> {
 
 impl Readahead {
     pub(super) fn reader(&self) -> ActiveRequest<'_> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.readers += 1;
         ActiveRequest {
             ahead: self,
@@ -94,28 +94,24 @@ impl Readahead {
     /// Runs `work` for chunk `index`, unless the image is closed or the reader has passed the
     /// chunk.
     pub(super) fn run(&self, index: u32, work: impl FnOnce()) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.closed || state.next.is_some_and(|next| index < next) {
             return;
         }
         state.running += 1;
         drop(state);
         work();
-        self.state().running -= 1;
+        self.state.lock().running -= 1;
         self.idle.notify_all();
     }
 
     /// Prevents further tasks and waits for the running ones.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         while state.running > 0 {
             state = self.idle.wait(state);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

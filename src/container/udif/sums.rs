@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crc32fast::Hasher;
 
 use super::chunks::Chunk;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// The checksums of ranges of the disk, recorded while [`RangeChecksums::record`] is in force.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl RangeChecksums {
     pub(super) fn record(&self, on: bool) {
         self.recording.store(on, Ordering::Release);
         if !on {
-            self.ranges().0.clear();
+            self.ranges.lock().0.clear();
         }
     }
 
@@ -38,23 +38,19 @@ impl RangeChecksums {
     /// Records the checksum of `bytes`, a part of `chunk` that begins at byte `start` of the disk.
     pub(super) fn add(&self, chunk: &Chunk, start: u64, bytes: &[u8]) {
         let range = start..start + bytes.len() as u64;
-        if !self.is_recording() || range.is_empty() || self.ranges().has_part_of(&range) {
+        if !self.is_recording() || range.is_empty() || self.ranges.lock().has_part_of(&range) {
             return;
         }
         let mut sum = Hasher::new();
         sum.update(bytes);
-        self.ranges().add(chunk.start..chunk.end(), range, sum);
+        self.ranges.lock().add(chunk.start..chunk.end(), range, sum);
     }
 
     /// Returns the checksum of `range`, if all of it was read.
     pub(super) fn of(&self, range: Range<u64>) -> Option<Hasher> {
-        let ranges = self.ranges();
+        let ranges = self.ranges.lock();
         let (end, sum) = ranges.0.get(&range.start)?;
         (*end == range.end).then(|| sum.clone())
-    }
-
-    fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock()
     }
 }
 

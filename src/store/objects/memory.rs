@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::{FillBuffer, ObjectMeta, Objects, SharedBytes};
 use crate::store::{Put, check_name};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 const LAYER: &str = "memory objects";
@@ -28,12 +28,6 @@ impl std::fmt::Debug for StoredObject {
     }
 }
 
-impl MemoryObjects {
-    fn objects(&self) -> MutexGuard<'_, BTreeMap<String, StoredObject>> {
-        self.0.lock()
-    }
-}
-
 impl Objects for MemoryObjects {
     fn read_scattered(
         &self,
@@ -42,7 +36,7 @@ impl Objects for MemoryObjects {
         into: &mut [&mut [u8]],
     ) -> Result<Option<(usize, String)>> {
         check_name(key)?;
-        let Some(object) = self.objects().get(key).cloned() else {
+        let Some(object) = self.0.lock().get(key).cloned() else {
             return Ok(None);
         };
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -66,7 +60,7 @@ impl Objects for MemoryObjects {
             tag: format!("{:08x}-{len:x}", crc32fast::hash(&bytes)),
             modified: SystemTime::now(),
         };
-        let mut objects = self.objects();
+        let mut objects = self.0.lock();
         if cond == Put::IfAbsent && objects.contains_key(key) {
             return Ok(false);
         }
@@ -89,7 +83,7 @@ impl Objects for MemoryObjects {
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
-        let mut objects = self.objects();
+        let mut objects = self.0.lock();
         let mut object = objects
             .get(from)
             .ok_or_else(|| Error::not_found(LAYER, from))?
@@ -101,12 +95,12 @@ impl Objects for MemoryObjects {
 
     fn remove(&self, key: &str) -> Result<bool> {
         check_name(key)?;
-        Ok(self.objects().remove(key).is_some())
+        Ok(self.0.lock().remove(key).is_some())
     }
 
     fn stat(&self, key: &str) -> Result<Option<ObjectMeta>> {
         check_name(key)?;
-        Ok(self.objects().get(key).map(|object| object.meta.clone()))
+        Ok(self.0.lock().get(key).map(|object| object.meta.clone()))
     }
 
     fn list(
@@ -116,7 +110,8 @@ impl Objects for MemoryObjects {
     ) -> Result<()> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
         let found: Vec<_> = self
-            .objects()
+            .0
+            .lock()
             .range::<str, _>(from)
             .take_while(|(key, _)| key.starts_with(prefix))
             .map(|(key, object)| (key.clone(), object.meta.clone()))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::pages::PAGE;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// Bytes of one allocation. Large enough for a memory mapping of its own with every known allocator
 /// (glibc uses one from 32 MiB on, independent of its adaptive threshold): its pages are committed
@@ -37,13 +37,9 @@ pub(super) struct Buffer {
 }
 
 impl Buffers {
-    fn free(&self) -> MutexGuard<'_, Free> {
-        self.0.lock()
-    }
-
     /// Returns a buffer with arbitrary contents.
     pub(super) fn take(&self) -> Buffer {
-        let mut free = self.free();
+        let mut free = self.0.lock();
         let bytes = match free.returned.pop() {
             Some(bytes) => bytes,
             None => {
@@ -76,7 +72,7 @@ impl Buffers {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = mem::take(&mut self.bytes);
-        self.home.free().returned.push(bytes);
+        self.home.0.lock().returned.push(bytes);
     }
 }
 

@@ -7,7 +7,7 @@ use super::cache::Key;
 use super::file::File;
 use super::pages::{PAGE, Pages, Source};
 use super::shared::Shared;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 use crate::{Result, parallel};
 
 /// Maximum number of bytes that a sequential read itself fetches beyond its end; more is left to
@@ -24,15 +24,11 @@ pub(super) struct FetchingPages {
 }
 
 impl FetchingPages {
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.pages.lock()
-    }
-
     /// Waits until no thread is fetching a page.
     fn wait_for(&self, page: u64) {
         drop(
             self.arrived
-                .wait_while(self.locked(), |pages| is_coming(pages, page)),
+                .wait_while(self.pages.lock(), |pages| is_coming(pages, page)),
         );
     }
 }
@@ -65,7 +61,7 @@ pub(super) struct Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.coming.locked().remove(&self.page);
+        self.coming.pages.lock().remove(&self.page);
         self.coming.arrived.notify_all();
     }
 }
@@ -206,7 +202,7 @@ impl File {
     /// Claims up to `wanted` bytes from a page on, as far as they have one source. The caller of
     /// this, as of the next function, holds [`staying`](Shared::staying).
     pub(super) fn claim(&self, shared: &Shared, page: u64, wanted: u64) -> Claimed<'_> {
-        let mut coming = self.fetching().locked();
+        let mut coming = self.fetching().pages.lock();
         if is_coming(&coming, page) {
             return Claimed::Coming;
         }

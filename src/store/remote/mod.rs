@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use super::objects::Objects;
 use crate::device::Access;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 use cache::Cache;
 use layout::{Document, LAYER};
@@ -169,7 +169,7 @@ impl Remote {
             uploads: Mutex::new(None),
         });
         session.shared.commit()?;
-        *session.uploads() = session.shared.begin_uploads()?;
+        *session.uploads.lock() = session.shared.begin_uploads()?;
         Ok(Arc::new(Self { session }))
     }
 
@@ -191,12 +191,8 @@ impl Remote {
 }
 
 impl Session {
-    fn uploads(&self) -> MutexGuard<'_, Option<PeriodicTask>> {
-        self.uploads.lock()
-    }
-
     fn close(&self) -> Result<()> {
-        drop(self.uploads().take());
+        drop(self.uploads.lock().take());
         self.shared.readers.close();
         self.shared.writers.close();
         let mut heartbeat = self.heartbeat.lock();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info,
 };
-use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{Mutex, RwLock};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "copy-on-write device";
@@ -208,32 +208,24 @@ impl Changes {
         Some(merged)
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read()
-    }
-
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write()
-    }
-
     /// Returns the length of the device in bytes.
     pub fn len(&self) -> u64 {
-        self.state().len
+        self.state.read().len
     }
 
     /// Returns the number of changes so far.
     pub(crate) fn count(&self) -> u64 {
-        self.state().changes
+        self.state.read().changes
     }
 
     /// Returns the number of bytes from the start of the device below that were never truncated.
     pub fn through(&self) -> u64 {
-        self.state().through
+        self.state.read().through
     }
 
     /// Returns the runs of changed sectors within the device, in bytes.
     pub fn runs(&self) -> Vec<Range<u64>> {
-        let state = self.state();
+        let state = self.state.read();
         let mut runs: Vec<Range<u64>> = Vec::new();
         for (&number, chunk) in &state.chunks {
             for sector in (0..8).filter(|sector| chunk.changed >> sector & 1 == 1) {
@@ -256,7 +248,7 @@ impl Changes {
         range: Range<u64>,
         bytes: Option<&[u8]>,
     ) -> Result<()> {
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         state.changes += 1;
         let mut at = range.start;
         while at < range.end {
@@ -354,7 +346,7 @@ impl CowDevice {
     /// Returns the number of bytes of changes that are kept in memory.
     #[cfg(any(test, feature = "testing"))]
     pub fn in_memory(&self) -> u64 {
-        let state = self.changes.state();
+        let state = self.changes.state.read();
         let kept = |chunk: &&Chunk| matches!(chunk.bytes, Bytes::Memory(_));
         state.chunks.values().filter(kept).count() as u64 * CHUNK
     }
@@ -398,7 +390,7 @@ impl BlockDevice for CowDevice {
             let mut reads = reads.lock();
             reads.push(offset..end);
         }
-        let state = self.changes.state();
+        let state = self.changes.state.read();
         let shown = end.min(state.through).saturating_sub(offset) as usize;
         buf[shown..].fill(0);
         if let Some(below) = self.below.as_ref().filter(|_| shown > 0) {
@@ -432,7 +424,7 @@ impl BlockDevice for CowDevice {
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
-        let state = self.changes.state();
+        let state = self.changes.state.read();
         let next = state
             .chunks
             .range(range.start / CHUNK..range.end.div_ceil(CHUNK))
@@ -476,12 +468,17 @@ impl BlockDevice for CowDevice {
         if len < now && !len.is_multiple_of(CHUNK) {
             // Truncated bytes read as zeros if the file grows again.
             let end = now.min(len.next_multiple_of(CHUNK));
-            let is_chunk = self.changes.state().chunks.contains_key(&(len / CHUNK));
+            let is_chunk = self
+                .changes
+                .state
+                .read()
+                .chunks
+                .contains_key(&(len / CHUNK));
             if is_chunk {
                 self.changes.change(self.below.as_deref(), len..end, None)?;
             }
         }
-        let mut state = self.changes.state_mut();
+        let mut state = self.changes.state.write();
         state.through = state.through.min(len);
         state.chunks.retain(|number, _| number * CHUNK < len);
         state.len = len;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::RwLock;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "memory";
@@ -41,15 +41,7 @@ impl Memory {
 
     /// Returns a copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.bytes().clone()
-    }
-
-    fn bytes(&self) -> RwLockReadGuard<'_, Vec<u8>> {
-        self.bytes.read()
-    }
-
-    fn bytes_mut(&self) -> RwLockWriteGuard<'_, Vec<u8>> {
-        self.bytes.write()
+        self.bytes.read().clone()
     }
 
     fn check_writable(&self) -> Result<()> {
@@ -76,11 +68,11 @@ impl fmt::Debug for Memory {
 
 impl BlockDevice for Memory {
     fn info(&self) -> Info {
-        info(&self.bytes(), self.access)
+        info(&self.bytes.read(), self.access)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let bytes = self.bytes();
+        let bytes = self.bytes.read();
         let range = place(&bytes, offset, buf.len() as u64)?;
         buf.copy_from_slice(&bytes[range]);
         Ok(())
@@ -88,7 +80,7 @@ impl BlockDevice for Memory {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.check_writable()?;
-        let mut bytes = self.bytes_mut();
+        let mut bytes = self.bytes.write();
         let range = place(&bytes, offset, buf.len() as u64)?;
         bytes[range].copy_from_slice(buf);
         Ok(())
@@ -96,7 +88,7 @@ impl BlockDevice for Memory {
 
     fn discard(&self, range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         self.check_writable()?;
-        let mut bytes = self.bytes_mut();
+        let mut bytes = self.bytes.write();
         info(&bytes, self.access).check_range(LAYER, &range)?;
         bytes[range.start as usize..range.end as usize].fill(0);
         Ok(())
@@ -123,7 +115,7 @@ impl BlockDevice for Memory {
             )
         })?;
         self.check_writable()?;
-        let mut bytes = self.bytes_mut();
+        let mut bytes = self.bytes.write();
         let more = len.saturating_sub(bytes.len());
         bytes.try_reserve(more).map_err(|_| {
             Error::new(

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// Number of shards: more than the likely number of threads; a power of two, so that adjacent units
 /// never share a shard.
@@ -107,7 +107,7 @@ impl UnitLocks {
     /// Acquires a lock. Returns false if it is lent and `hold` does not wait for loans.
     fn acquire(&self, unit: u64, hold: UnitMode) -> bool {
         let shard = self.shard(unit);
-        let mut in_use = shard.in_use();
+        let mut in_use = shard.in_use.lock();
         let Some(one) = in_use.iter_mut().find(|one| one.unit == unit) else {
             in_use.push(InUse::by_one(unit, hold));
             return true;
@@ -138,7 +138,7 @@ impl UnitLocks {
 
     fn release(&self, unit: u64, hold: UnitMode) {
         let shard = self.shard(unit);
-        let mut in_use = shard.in_use();
+        let mut in_use = shard.in_use.lock();
         let Some(index) = in_use.iter().position(|one| one.unit == unit) else {
             return;
         };
@@ -153,12 +153,6 @@ impl UnitLocks {
         } else if one.shared == 0 {
             in_use.swap_remove(index);
         }
-    }
-}
-
-impl Shard {
-    fn in_use(&self) -> MutexGuard<'_, Vec<InUse>> {
-        self.in_use.lock()
     }
 }
 
@@ -191,7 +185,11 @@ impl InUse {
 
 impl fmt::Debug for UnitLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held: usize = self.shards.iter().map(|shard| shard.in_use().len()).sum();
+        let held: usize = self
+            .shards
+            .iter()
+            .map(|shard| shard.in_use.lock().len())
+            .sum();
         f.debug_struct("Units").field("held", &held).finish()
     }
 }

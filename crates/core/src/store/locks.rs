@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Guard, Lock};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
 /// The holders by name. Clones share the state.
@@ -20,7 +20,7 @@ enum Holders {
 impl Locks {
     /// Takes a lock, as [`Store::lock`](super::Store::lock) does.
     pub fn take(&self, name: &str, mode: Lock) -> Result<Guard> {
-        let mut locks = self.held();
+        let mut locks = self.0.lock();
         let held = match (locks.get(name), mode) {
             (None, Lock::Exclusive) => Holders::Exclusive,
             (None, Lock::Shared) => Holders::Shared(1),
@@ -37,10 +37,6 @@ impl Locks {
             name: name.to_owned(),
         }))
     }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Holders>> {
-        self.0.lock()
-    }
 }
 
 struct Release {
@@ -50,7 +46,7 @@ struct Release {
 
 impl Drop for Release {
     fn drop(&mut self) {
-        let mut locks = self.locks.held();
+        let mut locks = self.locks.0.lock();
         match locks.get_mut(&self.name) {
             Some(Holders::Shared(n)) if *n > 1 => *n -= 1,
             _ => drop(locks.remove(&self.name)),

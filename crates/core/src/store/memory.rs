@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::locks::Locks;
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::{Access, BlockDevice, Memory};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 const LAYER: &str = "memory store";
@@ -18,16 +18,10 @@ pub struct MemoryStore {
     locks: Locks,
 }
 
-impl MemoryStore {
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Memory>>> {
-        self.files.lock()
-    }
-}
-
 impl Store for MemoryStore {
     fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check_name(name)?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let there = files.get(name).cloned();
         let (file, access) = match (mode, there) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
@@ -44,7 +38,7 @@ impl Store for MemoryStore {
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
         check_name(name)?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         if cond == Put::IfAbsent && files.contains_key(name) {
             return Ok(false);
         }
@@ -54,13 +48,13 @@ impl Store for MemoryStore {
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
         check_name(name)?;
-        Ok(self.files().get(name).map(|file| meta(file)))
+        Ok(self.files.lock().get(name).map(|file| meta(file)))
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let bytes = files
             .get(from)
             .ok_or_else(|| Error::not_found(LAYER, from))?
@@ -72,7 +66,7 @@ impl Store for MemoryStore {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let file = files
             .remove(from)
             .ok_or_else(|| Error::not_found(LAYER, from))?;
@@ -82,7 +76,7 @@ impl Store for MemoryStore {
 
     fn remove(&self, name: &str) -> Result<bool> {
         check_name(name)?;
-        Ok(self.files().remove(name).is_some())
+        Ok(self.files.lock().remove(name).is_some())
     }
 
     fn remove_folder(&self, name: &str) -> Result<()> {
@@ -91,7 +85,8 @@ impl Store for MemoryStore {
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let found: Vec<String> = self
-            .files()
+            .files
+            .lock()
             .keys()
             .filter(|name| name.starts_with(prefix))
             .cloned()

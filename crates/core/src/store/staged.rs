@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
 use crate::device::{Access, AfterDiscard, BlockDevice, Changes, CowDevice, Spill, regions};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 const LAYER: &str = "staged store";
@@ -63,7 +63,7 @@ impl Staged {
 
     /// Returns the ranges that were read from each file, in order and without overlaps.
     pub fn reads(&self) -> Vec<(String, Vec<Range<u64>>)> {
-        let files = self.files();
+        let files = self.0.files.lock();
         let reads = files
             .iter()
             .filter_map(|(name, content)| Some((name.clone(), content.as_ref()?.changes.reads()?)));
@@ -82,7 +82,7 @@ impl Staged {
                 content.origin.as_ref() != Some(name) || content.changes.count() > 0
             })
         };
-        let files = self.files();
+        let files = self.0.files.lock();
         files
             .iter()
             .filter(|(name, content)| is_changed(name, content))
@@ -93,10 +93,6 @@ impl Staged {
     /// Returns true if anything differs from the store below; bytes are not compared.
     pub fn is_changed(&self) -> bool {
         !self.changes().is_empty()
-    }
-
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Option<Arc<Content>>>> {
-        self.0.files.lock()
     }
 
     fn new_content(&self, origin: Option<String>, len: u64, is_put: bool) -> Arc<Content> {
@@ -131,7 +127,7 @@ impl Staged {
     }
 
     fn content(&self, name: &str) -> Result<Option<Arc<Content>>> {
-        if let Some(known) = self.files().get(name) {
+        if let Some(known) = self.0.files.lock().get(name) {
             return Ok(known.clone());
         }
         let Some(below) = self.0.below.open(name, Open::Read)? else {
@@ -139,7 +135,9 @@ impl Staged {
         };
         let content = self.new_content(Some(name.to_owned()), below.info().len, false);
         Ok(self
-            .files()
+            .0
+            .files
+            .lock()
             .entry(name.to_owned())
             .or_insert(Some(content))
             .clone())
@@ -168,7 +166,10 @@ impl Store for Staged {
             (_, Some(content)) => content,
             (Open::Create | Open::CreateNew, None) => {
                 let content = self.new_content(None, 0, false);
-                self.files().insert(name.to_owned(), Some(content.clone()));
+                self.0
+                    .files
+                    .lock()
+                    .insert(name.to_owned(), Some(content.clone()));
                 content
             }
         };
@@ -181,13 +182,13 @@ impl Store for Staged {
             return Ok(false);
         }
         let content = self.put_content(bytes)?;
-        self.files().insert(name.to_owned(), Some(content));
+        self.0.files.lock().insert(name.to_owned(), Some(content));
         Ok(true)
     }
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
         check_name(name)?;
-        match self.files().get(name) {
+        match self.0.files.lock().get(name) {
             Some(Some(content)) => {
                 let len = content.changes.len();
                 Ok(Some(Meta {
@@ -205,7 +206,9 @@ impl Store for Staged {
         let source = self
             .open(from, Open::Read)?
             .ok_or_else(|| Error::not_found(LAYER, from))?;
-        self.files()
+        self.0
+            .files
+            .lock()
             .insert(to.to_owned(), Some(self.new_content(None, 0, false)));
         let target = self
             .open(to, Open::Write)?
@@ -218,7 +221,7 @@ impl Store for Staged {
         let content = self
             .content(from)?
             .ok_or_else(|| Error::not_found(LAYER, from))?;
-        let mut files = self.files();
+        let mut files = self.0.files.lock();
         files.insert(from.to_owned(), None);
         files.insert(to.to_owned(), Some(content));
         Ok(())
@@ -227,7 +230,7 @@ impl Store for Staged {
     fn remove(&self, name: &str) -> Result<bool> {
         let there = self.stat(name)?.is_some();
         if there {
-            self.files().insert(name.to_owned(), None);
+            self.0.files.lock().insert(name.to_owned(), None);
         }
         Ok(there)
     }
@@ -238,7 +241,9 @@ impl Store for Staged {
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
         let known: BTreeMap<String, bool> = self
-            .files()
+            .0
+            .files
+            .lock()
             .iter()
             .filter(|(name, _)| name.starts_with(prefix))
             .map(|(n, c)| (n.clone(), c.is_some()))

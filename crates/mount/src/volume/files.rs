@@ -10,7 +10,7 @@ use bandsaw::fs::{FileSystem, Fork, NodeId, UF_COMPRESSED};
 use bandsaw::ops::compress;
 use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::progress::Silent;
-use bandsaw::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use bandsaw::sync::{Mutex, RwLock};
 use bandsaw::{Error, Kind, Result};
 
 /// All open files of a volume.
@@ -47,7 +47,7 @@ impl Files {
     /// Returns the open file of this node, which is created if necessary. Its contents are opened
     /// later, on demand.
     pub(super) fn get(&self, node: NodeId) -> Arc<OpenFile> {
-        let mut open = self.all();
+        let mut open = self.open.lock();
         if let Some(file) = open.get(&node).and_then(Weak::upgrade) {
             return file;
         }
@@ -63,21 +63,17 @@ impl Files {
 
     /// Returns the file if it is open.
     pub(super) fn find(&self, node: NodeId) -> Option<Arc<OpenFile>> {
-        self.all().get(&node).and_then(Weak::upgrade)
+        self.open.lock().get(&node).and_then(Weak::upgrade)
     }
 
     /// Releases a reference, and forgets the file if it was the last one.
     pub(super) fn close(&self, file: Arc<OpenFile>) {
         let node = file.node;
         drop(file);
-        let mut open = self.all();
+        let mut open = self.open.lock();
         if open.get(&node).is_some_and(|file| file.strong_count() == 0) {
             open.remove(&node);
         }
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<NodeId, Weak<OpenFile>>> {
-        self.open.lock()
     }
 }
 
@@ -89,7 +85,7 @@ impl OpenFile {
 
     /// Opens the contents for writing. Compressed files are decompressed first.
     pub(super) fn for_writing(&self, volume: &Volume<'_>) -> Result<()> {
-        if self.contents().writable {
+        if self.contents.read().writable {
             return Ok(());
         }
         let change = volume.change.ok_or_else(|| Error::read_only("mount"))?;
@@ -132,7 +128,7 @@ impl OpenFile {
 
     /// Returns the contents, opened if necessary.
     pub(super) fn device(&self, volume: &Volume<'_>) -> Result<Arc<dyn BlockDevice>> {
-        if let Some(device) = &self.contents().device {
+        if let Some(device) = &self.contents.read().device {
             return Ok(device.clone());
         }
         let mut contents = self.contents.write();
@@ -154,7 +150,7 @@ impl OpenFile {
     ) -> Result<usize> {
         // Held during the read, so that the file is not decompressed meanwhile.
         let contents = loop {
-            let contents = self.contents();
+            let contents = self.contents.read();
             if contents.device.is_some() {
                 break contents;
             }
@@ -187,7 +183,7 @@ impl OpenFile {
     /// Writes all of `data` at `offset`, extending the file if necessary.
     pub(super) fn write(&self, volume: &Volume<'_>, offset: u64, data: &[u8]) -> Result<()> {
         self.for_writing(volume)?;
-        let contents = self.contents();
+        let contents = self.contents.read();
         let Some(device) = &contents.device else {
             return Err(Error::read_only("mount"));
         };
@@ -197,7 +193,7 @@ impl OpenFile {
         if end <= device.info().len {
             return device.write_at(offset, data);
         }
-        let _alone = self.alone();
+        let _alone = self.resizing.lock();
         let len = device.info().len;
         if offset > len {
             device.set_len(offset, AfterDiscard::Zeros)?;
@@ -217,7 +213,7 @@ impl OpenFile {
     pub(super) fn set_len(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
-        let _alone = self.alone();
+        let _alone = self.resizing.lock();
         device.set_len(len, AfterDiscard::Zeros)
     }
 
@@ -225,7 +221,7 @@ impl OpenFile {
     pub(super) fn reach(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
         self.for_writing(volume)?;
         let device = self.device(volume)?;
-        let _alone = self.alone();
+        let _alone = self.resizing.lock();
         if device.info().len < len {
             device.set_len(len, AfterDiscard::Zeros)
         } else {
@@ -243,13 +239,5 @@ impl OpenFile {
         } else {
             Ok(())
         }
-    }
-
-    fn contents(&self) -> RwLockReadGuard<'_, Contents> {
-        self.contents.read()
-    }
-
-    fn alone(&self) -> MutexGuard<'_, ()> {
-        self.resizing.lock()
     }
 }

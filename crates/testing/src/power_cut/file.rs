@@ -8,7 +8,7 @@ use super::disk::{ContentChange, Event, FileId, SECTOR};
 use super::{LAYER, Recorder};
 use bandsaw_core::Result;
 use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
-use bandsaw_core::sync::{Mutex, MutexGuard};
+use bandsaw_core::sync::Mutex;
 
 pub(super) struct PowerCutFile {
     recorder: Arc<Mutex<Recorder>>,
@@ -23,10 +23,6 @@ impl PowerCutFile {
             file,
             access,
         }
-    }
-
-    fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock()
     }
 
     fn info_in(&self, recorder: &Recorder) -> Info {
@@ -106,11 +102,11 @@ impl fmt::Debug for PowerCutFile {
 
 impl BlockDevice for PowerCutFile {
     fn info(&self) -> Info {
-        self.info_in(&self.recorder())
+        self.info_in(&self.recorder.lock())
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let recorder = self.recorder();
+        let recorder = self.recorder.lock();
         self.info_in(&recorder)
             .check(LAYER, offset, buf.len() as u64)?;
         recorder.now.contents(self.file).read(offset, buf);
@@ -118,7 +114,7 @@ impl BlockDevice for PowerCutFile {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let info = self.info_in(&recorder);
         info.check_writable(LAYER)?;
         info.check(LAYER, offset, buf.len() as u64)?;
@@ -129,7 +125,7 @@ impl BlockDevice for PowerCutFile {
     }
 
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let info = self.info_in(&recorder);
         info.check_writable(LAYER)?;
         info.check_range(LAYER, &range)?;
@@ -141,13 +137,13 @@ impl BlockDevice for PowerCutFile {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        let recorder = self.recorder();
+        let recorder = self.recorder.lock();
         self.info_in(&recorder).check_range(LAYER, &range)?;
         Ok(recorder.now.contents(self.file).extent(range))
     }
 
     fn flush(&self) -> Result<()> {
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         if self.access == Access::ReadWrite && recorder.now.has_unflushed(self.file) {
             recorder.record(Event::Flush { file: self.file });
         }
@@ -155,7 +151,7 @@ impl BlockDevice for PowerCutFile {
     }
 
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let info = self.info_in(&recorder);
         info.check_writable(LAYER)?;
         if len < info.len {

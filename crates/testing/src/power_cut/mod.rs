@@ -26,7 +26,7 @@ use bandsaw_core::device::{Access, BlockDevice};
 use bandsaw_core::store::{
     Entry, Guard, Lock, Locks, Meta, Open, Put, Store, check_folder, check_name,
 };
-use bandsaw_core::sync::{Mutex, MutexGuard};
+use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Result};
 use disk::{Disk, Event};
 use file::PowerCutFile;
@@ -76,17 +76,17 @@ pub struct Crash {
 impl PowerCut {
     /// Returns the number of events recorded so far.
     pub fn position(&self) -> usize {
-        self.recorder().events.len()
+        self.recorder.lock().events.len()
     }
 
     /// Returns the state that a crash now would leave.
     pub fn crash(&self, keep: Keep) -> PowerCut {
-        Self::holding(self.recorder().now.crash(keep))
+        Self::holding(self.recorder.lock().now.crash(keep))
     }
 
     /// Returns the state that a crash after the first `position` events would have left.
     pub fn crash_at(&self, position: usize, keep: Keep) -> PowerCut {
-        let recorder = self.recorder();
+        let recorder = self.recorder.lock();
         let mut disk = recorder.start.clone();
         recorder.events[..position]
             .iter()
@@ -109,7 +109,7 @@ impl PowerCut {
         each: u64,
     ) -> impl Iterator<Item = Crash> + use<> {
         let (mut disk, events) = {
-            let recorder = self.recorder();
+            let recorder = self.recorder.lock();
             (recorder.start.clone(), recorder.events.clone())
         };
         events[..first].iter().for_each(|event| disk.apply(event));
@@ -138,10 +138,6 @@ impl PowerCut {
             recorder: Arc::new(Mutex::new(recorder)),
             locks: Locks::default(),
         }
-    }
-
-    fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock()
     }
 }
 
@@ -172,7 +168,7 @@ impl fmt::Debug for PowerCut {
 impl Store for PowerCut {
     fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check_name(name)?;
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let file = match (mode, recorder.now.find(name)) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (_, Some(file)) => file,
@@ -195,7 +191,7 @@ impl Store for PowerCut {
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
         check_name(name)?;
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         if cond == Put::IfAbsent && recorder.now.find(name).is_some() {
             return Ok(false);
         }
@@ -208,14 +204,14 @@ impl Store for PowerCut {
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
         check_name(name)?;
-        let recorder = self.recorder();
+        let recorder = self.recorder.lock();
         Ok(recorder.now.find(name).map(|file| recorder.now.meta(file)))
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let file = recorder
             .now
             .find(from)
@@ -228,7 +224,7 @@ impl Store for PowerCut {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         check_name(from)?;
         check_name(to)?;
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         if recorder.now.find(from).is_none() {
             return Err(Error::not_found(LAYER, from));
         }
@@ -243,7 +239,7 @@ impl Store for PowerCut {
 
     fn remove(&self, name: &str) -> Result<bool> {
         check_name(name)?;
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         let found = recorder.now.find(name).is_some();
         if found {
             recorder.record(Event::Remove {
@@ -258,14 +254,14 @@ impl Store for PowerCut {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-        let names = self.recorder().now.names(prefix);
+        let names = self.recorder.lock().now.names(prefix);
         names
             .iter()
             .try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
     }
 
     fn sync(&self) -> Result<()> {
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         if recorder.now.has_unsynced_names() {
             recorder.record(Event::Sync);
         }

@@ -42,7 +42,7 @@ impl Changes {
 impl Tables {
     /// Returns true if the changes take so much memory that they should be committed.
     pub(in crate::container::asif) fn is_full_of_changes(&self) -> bool {
-        let state = self.state();
+        let state = self.state.read();
         state.pages.count_changed() > state.pages.limit() / 2
             || state.masks.count_changed() > state.masks.limit() / 2
     }
@@ -52,7 +52,8 @@ impl Tables {
     pub(in crate::container::asif) fn take_changes(&self, space: &Space) -> Result<Changes> {
         loop {
             let without: Vec<DiskChunk> = self
-                .state()
+                .state
+                .read()
                 .masks
                 .changed()
                 .filter(|(_, slot)| slot.bitmap.is_none())
@@ -61,7 +62,7 @@ impl Tables {
             for chunk in without {
                 self.ensure_bitmap(chunk, space)?;
             }
-            let mut state = self.state_mut();
+            let mut state = self.state.write();
             if state.masks.changed().all(|(_, slot)| slot.bitmap.is_some()) {
                 return Ok(self.changes(&mut state));
             }
@@ -102,7 +103,7 @@ impl Tables {
 
     /// Marks the changes that were being written as written.
     pub(in crate::container::asif) fn written(&self) {
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         state.pages.written();
         state.masks.written();
     }

@@ -27,7 +27,7 @@ pub(in crate::container::asif) const UNUSED_MASK: &str =
 impl Tables {
     /// Returns the mask of `chunk`, which must be partly written. The caller must hold its lock.
     pub(in crate::container::asif) fn mask(&self, chunk: DiskChunk) -> Result<Arc<Mask>> {
-        if let Some(slot) = self.state().masks.get(chunk) {
+        if let Some(slot) = self.state.read().masks.get(chunk) {
             return Ok(slot.mask.clone());
         }
         let place = self.geometry.place(chunk);
@@ -44,11 +44,16 @@ impl Tables {
             });
             let bitmap = bitmap.map_err(|wrong| self.wrong(&place, wrong))?;
             let _stays = self.moving.shared(u64::from(place.table));
-            if self.state().raw_in_memory(place.table, place.bitmap_entry) != Some(raw) {
+            if self
+                .state
+                .read()
+                .raw_in_memory(place.table, place.bitmap_entry)
+                != Some(raw)
+            {
                 continue; // moved, or out of memory again
             }
             let mask = Arc::new(self.read_mask(self.mask_place(bitmap, &place))?);
-            self.state_mut().masks.insert(
+            self.state.write().masks.insert(
                 chunk,
                 MaskSlot {
                     mask: mask.clone(),
@@ -81,7 +86,7 @@ impl Tables {
     /// Replaces the mask of a chunk that stays partly written at the same place. The caller must
     /// hold its exclusive lock.
     pub(in crate::container::asif) fn set_mask(&self, chunk: DiskChunk, mask: Mask) {
-        self.state_mut().set_mask(chunk, Some(Arc::new(mask)));
+        self.state.write().set_mask(chunk, Some(Arc::new(mask)));
     }
 
     /// Makes a partly written chunk, all of whose blocks are written now, a full one at the same place.
@@ -97,7 +102,8 @@ impl Tables {
         space: &Space,
     ) -> Result<()> {
         let is_stored = self
-            .state()
+            .state
+            .read()
             .masks
             .get(chunk)
             .is_some_and(|slot| slot.bitmap.is_some());
@@ -135,13 +141,13 @@ impl Tables {
     /// disk may still refer to it.
     pub(in crate::container::asif) fn leave_mask(&self, chunk: DiskChunk) {
         let (id, word, bit) = self.filled_bit(chunk);
-        self.state_mut().filled.entry(id).or_default()[word] |= bit;
+        self.state.write().filled.entry(id).or_default()[word] |= bit;
     }
 
     /// Returns true if the mask on disk of a full chunk needs no change.
     pub(in crate::container::asif) fn has_filled_mask(&self, chunk: DiskChunk) -> bool {
         let (id, word, bit) = self.filled_bit(chunk);
-        let state = self.state();
+        let state = self.state.read();
         state
             .filled
             .get(&id)
@@ -168,7 +174,7 @@ impl Tables {
         };
         while known.is_none() {
             {
-                let mut state = self.state_mut();
+                let mut state = self.state.write();
                 if let Some(page) = state.pages.change(id) {
                     Arc::make_mut(page)[(place.bitmap_entry % PER_PAGE) as usize] = bitmap.0.into();
                     state.new_bitmaps.push(NewBitmap {
@@ -182,7 +188,7 @@ impl Tables {
             }
             self.page_in(id)?;
         }
-        if let Some(slot) = self.state_mut().masks.adjust(chunk) {
+        if let Some(slot) = self.state.write().masks.adjust(chunk) {
             slot.bitmap = Some(bitmap);
         }
         Ok(())

@@ -30,7 +30,7 @@ use super::space::Space;
 use crate::device::units::UnitLocks;
 use crate::device::{BlockDevice, regions};
 use crate::size::to_usize;
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::RwLock;
 use crate::{Error, Result};
 
 const PER_PAGE: u32 = 512;
@@ -119,14 +119,6 @@ impl Tables {
         }
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, TableState> {
-        self.state.read()
-    }
-
-    fn state_mut(&self) -> RwLockWriteGuard<'_, TableState> {
-        self.state.write()
-    }
-
     /// Reduces the caches so that `images` of the kind need no more memory than a single one.
     pub(super) fn share(&mut self, images: usize) {
         let state = self.state.get_mut();
@@ -137,7 +129,7 @@ impl Tables {
 
     /// Returns the number of tables and of bitmaps.
     pub(super) fn count(&self) -> (u64, u64) {
-        let state = self.state();
+        let state = self.state.read();
         (state.directory.len() as u64, state.bitmaps)
     }
 
@@ -155,7 +147,7 @@ impl Tables {
     fn raw_entry(&self, table: u32, entry: u32) -> Result<u64> {
         loop {
             {
-                let state = self.state();
+                let state = self.state.read();
                 if !state.directory.contains_key(&table) {
                     return Ok(0);
                 }
@@ -169,7 +161,8 @@ impl Tables {
 
     fn wrong(&self, place: &TablePlace, what: &'static str) -> Error {
         let table = self
-            .state()
+            .state
+            .read()
             .directory
             .get(&place.table)
             .map_or(0, |chunk| self.geometry.in_file(*chunk, 0..0).start);
@@ -181,7 +174,7 @@ impl Tables {
     pub(super) fn run_without_data(&self, chunk: DiskChunk, end: DiskChunk) -> Result<u64> {
         let place = self.geometry.place(chunk);
         let first = self.raw_entry(place.table, place.entry)?;
-        let state = self.state();
+        let state = self.state.read();
         let until = match state.directory.range(place.table..).next() {
             Some((table, _)) if *table == place.table => {
                 let Some(page) = state.pages.get(PageId::of(place.table, place.entry)) else {
@@ -209,7 +202,7 @@ impl Tables {
     fn read_page(&self, id: PageId) -> Result<()> {
         let _alone = self.paging.exclusive(id.unit());
         let table = {
-            let state = self.state();
+            let state = self.state.read();
             match state.directory.get(&id.table) {
                 Some(table) if state.pages.get(id).is_none() => *table,
                 _ => return Ok(()),
@@ -221,7 +214,7 @@ impl Tables {
             at.start,
             &mut page.as_mut_bytes()[..to_usize(at.end - at.start)],
         )?;
-        self.state_mut().pages.insert(id, Arc::new(page));
+        self.state.write().pages.insert(id, Arc::new(page));
         Ok(())
     }
 
@@ -266,7 +259,7 @@ impl Tables {
         self.ensure_table(place.table, space)?;
         loop {
             {
-                let mut state = self.state_mut();
+                let mut state = self.state.write();
                 if let Some(page) = state.pages.change(id) {
                     Arc::make_mut(page)[(place.entry % PER_PAGE) as usize] = entry.raw().into();
                     state.set_mask(chunk, mask);
@@ -283,7 +276,7 @@ impl Tables {
         let place = self.geometry.place(chunk);
         let id = PageId::of(place.table, place.entry);
         loop {
-            if let Some(page) = self.state_mut().pages.change(id) {
+            if let Some(page) = self.state.write().pages.change(id) {
                 Arc::make_mut(page)[(place.entry % PER_PAGE) as usize] = entry.raw().into();
                 return Ok(());
             }
@@ -292,15 +285,15 @@ impl Tables {
     }
 
     fn ensure_table(&self, table: u32, space: &Space) -> Result<()> {
-        if self.state().directory.contains_key(&table) {
+        if self.state.read().directory.contains_key(&table) {
             return Ok(());
         }
         let _alone = self.moving.exclusive(u64::from(table));
-        if self.state().directory.contains_key(&table) {
+        if self.state.read().directory.contains_key(&table) {
             return Ok(());
         }
         let chunk = self.allocate_blank(space)?;
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         state.directory.insert(table, chunk);
         state.directory_changed = true;
         Ok(())
@@ -323,9 +316,10 @@ impl Tables {
         let mut from_file: TablePage = FromZeros::new_zeroed();
         for page in 0..pages {
             let id = PageId { table, page };
-            let in_memory = self.state().pages.get(id).cloned();
+            let in_memory = self.state.read().pages.get(id).cloned();
             let place = self
-                .state()
+                .state
+                .read()
                 .directory
                 .get(&table)
                 .map(|chunk| self.page_place(*chunk, id));
@@ -353,7 +347,7 @@ impl Tables {
 
     /// Returns the existing tables with their chunks.
     pub(super) fn directory(&self) -> BTreeMap<u32, FileChunk> {
-        self.state().directory.clone()
+        self.state.read().directory.clone()
     }
 }
 

@@ -15,11 +15,11 @@ impl Tables {
         to: FileChunk,
     ) -> Result<Option<FileChunk>> {
         let _alone = self.moving.exclusive(u64::from(table));
-        let Some(from) = self.state().directory.get(&table).copied() else {
+        let Some(from) = self.state.read().directory.get(&table).copied() else {
             return Ok(None);
         };
         self.copy_chunk(from, to)?;
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         state.directory.insert(table, to);
         state.directory_changed = true;
         Ok(Some(from))
@@ -38,7 +38,7 @@ impl Tables {
         self.copy_chunk(from, to)?;
         loop {
             {
-                let mut state = self.state_mut();
+                let mut state = self.state.write();
                 if let Some(page) = state.pages.change(id) {
                     Arc::make_mut(page)[(place.bitmap_entry % PER_PAGE) as usize] = to.0.into();
                     state.new_bitmaps.push(NewBitmap {

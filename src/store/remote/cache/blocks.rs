@@ -8,7 +8,7 @@ use super::super::pages::PAGE;
 use super::BLOCKS;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::store::{Open, Store};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 /// The file, with its free blocks.
@@ -40,7 +40,7 @@ pub(in super::super) struct Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.blocks.free().returned.push(self.number);
+        self.blocks.free.lock().returned.push(self.number);
     }
 }
 
@@ -63,10 +63,6 @@ impl Blocks {
         }))
     }
 
-    fn free(&self) -> MutexGuard<'_, Free> {
-        self.free.lock()
-    }
-
     /// Allocates the blocks that were in use when the file was last open; the others stay free.
     /// Called once, before any other allocation.
     pub(super) fn known(
@@ -78,7 +74,7 @@ impl Blocks {
             .collect();
         let mut numbers: Vec<u32> = used.iter().map(|block| block.number).collect();
         numbers.sort_unstable();
-        let mut free = self.free();
+        let mut free = self.free.lock();
         free.fresh = numbers.last().map_or(0, |last| last + 1);
         free.returned = (0..free.fresh)
             .filter(|number| numbers.binary_search(number).is_err())
@@ -90,7 +86,7 @@ impl Blocks {
     /// Writes [`PAGE`] bytes to a free block. `None`: no block is free, or the write failed.
     pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> Option<Arc<Block>> {
         let number = {
-            let mut free = self.free();
+            let mut free = self.free.lock();
             match free.returned.pop() {
                 Some(number) => number,
                 None if free.fresh < free.count => {

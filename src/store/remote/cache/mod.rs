@@ -215,10 +215,6 @@ impl Cache {
         })
     }
 
-    fn clean(&self) -> MutexGuard<'_, CleanBlocks> {
-        self.clean.lock()
-    }
-
     /// Returns true if flushes of the bundle go to the cache.
     pub(super) fn takes_flushes(&self) -> bool {
         self.flush == FlushTo::Local
@@ -246,7 +242,8 @@ impl Cache {
 
     /// Returns true if the bytes are cached.
     pub(super) fn has(&self, key: Key, len: usize) -> bool {
-        self.clean()
+        self.clean
+            .lock()
             .entries
             .get(&key)
             .is_some_and(|entry| entry.len as usize >= len)
@@ -256,7 +253,7 @@ impl Cache {
     /// cached.
     pub(super) fn get(&self, key: Key, len: usize, page: &mut [u8]) -> bool {
         let block = {
-            let mut clean = self.clean();
+            let mut clean = self.clean.lock();
             clean.clock += 1;
             let now = clean.clock;
             match clean.entries.get_mut(&key) {
@@ -271,14 +268,14 @@ impl Cache {
             return true;
         }
         // The block on the local disk is corrupt or unreadable; the data is still in the store.
-        self.clean().entries.remove(&key);
+        self.clean.lock().entries.remove(&key);
         false
     }
 
     /// Fills `into` with bytes of a page from offset `within`. `false`: they are not cached.
     pub(super) fn get_part(&self, key: Key, within: usize, into: &mut [u8]) -> bool {
         let block = {
-            let mut clean = self.clean();
+            let mut clean = self.clean.lock();
             clean.clock += 1;
             let now = clean.clock;
             match clean.entries.get_mut(&key) {
@@ -312,7 +309,7 @@ impl Cache {
 
     /// Registers a block whose data is now in the store as well.
     pub(super) fn adopt(&self, key: Key, len: usize, block: Arc<Block>) {
-        let mut clean = self.clean();
+        let mut clean = self.clean.lock();
         clean.clock += 1;
         let used = clean.clock;
         let replaced = clean.entries.insert(
@@ -337,7 +334,7 @@ impl Cache {
 
     /// Evicts an eighth of the blocks that are in the store, the least recently used ones.
     fn forget_some(&self) {
-        let mut clean = self.clean();
+        let mut clean = self.clean.lock();
         let mut used: Vec<u64> = clean.entries.values().map(|entry| entry.used).collect();
         if used.is_empty() {
             return;
@@ -363,7 +360,7 @@ impl Cache {
 
     /// Stores the index for the next use of the cache.
     fn close(&self) -> Result<()> {
-        let clean = std::mem::take(&mut *self.clean());
+        let clean = std::mem::take(&mut *self.clean.lock());
         let mut entries: Vec<_> = clean.entries.into_iter().collect();
         entries.sort_unstable_by_key(|(_, entry)| entry.used);
         if entries.is_empty() {

@@ -14,7 +14,7 @@ use super::FileMode;
 use super::host_path::HostPath;
 use super::replace::UNFINISHED;
 use crate::platform;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// Maximum number of folders kept open. A bundle has three; a tree of thousands must not use up the
 /// descriptors.
@@ -63,7 +63,7 @@ impl Folders {
 
     /// Opens the folder `name` (the root is ""). `None`: it does not exist.
     pub(super) fn get(&self, name: &str) -> io::Result<Option<Arc<File>>> {
-        if let Some(folder) = self.cache().get(name) {
+        if let Some(folder) = self.open.lock().get(name) {
             return Ok(Some(folder.clone()));
         }
         let opened = if name.is_empty() {
@@ -99,7 +99,7 @@ impl Folders {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-            self.changed().above.extend(above);
+            self.changed.lock().above.extend(above);
         } else {
             let (parent, last) = split(name);
             match rustix::fs::mkdirat(&*self.make(parent, mode)?, last, mode.folder()) {
@@ -136,7 +136,7 @@ impl Folders {
             }
         }
         // An open folder without a name must not be used for new files.
-        self.cache().remove(name);
+        self.open.lock().remove(name);
         let removed = if name.is_empty() {
             rustix::fs::rmdir(self.root())
         } else {
@@ -145,7 +145,11 @@ impl Folders {
             rustix::fs::unlinkat(&*parent, last, AtFlags::REMOVEDIR)
         };
         match removed {
-            Ok(()) if name.is_empty() => self.changed().above.extend(holders_of_new(self.root())),
+            Ok(()) if name.is_empty() => self
+                .changed
+                .lock()
+                .above
+                .extend(holders_of_new(self.root())),
             Ok(()) => self.mark(split(name).0),
             Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
@@ -156,7 +160,7 @@ impl Folders {
     /// Marks the names in `folder` as changed. Must be called after the change: otherwise a
     /// concurrent sync could clear the mark and miss the change.
     pub(super) fn mark(&self, folder: &str) {
-        let mut changed = self.changed();
+        let mut changed = self.changed.lock();
         if !changed.folders.contains(folder) {
             changed.folders.insert(folder.to_owned());
         }
@@ -164,7 +168,7 @@ impl Folders {
 
     /// Returns true if an earlier sync failed.
     pub(super) fn lost(&self) -> bool {
-        self.changed().lost
+        self.changed.lock().lost
     }
 
     /// Makes all changed names durable. A concurrent second call waits for the first, which may
@@ -172,14 +176,14 @@ impl Folders {
     pub(super) fn sync(&self) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock();
         let (folders, above) = {
-            let mut changed = self.changed();
+            let mut changed = self.changed.lock();
             (
                 std::mem::take(&mut changed.folders),
                 std::mem::take(&mut changed.above),
             )
         };
         let done = self.sync_each(&folders, &above);
-        self.changed().lost |= done.is_err();
+        self.changed.lock().lost |= done.is_err();
         done
     }
 
@@ -196,19 +200,11 @@ impl Folders {
 
     fn keep(&self, name: &str, folder: File) -> Arc<File> {
         let folder = Arc::new(folder);
-        let mut cache = self.cache();
+        let mut cache = self.open.lock();
         if cache.len() < KEPT_OPEN {
             cache.insert(name.to_owned(), folder.clone());
         }
         folder
-    }
-
-    fn cache(&self) -> MutexGuard<'_, HashMap<String, Arc<File>>> {
-        self.open.lock()
-    }
-
-    fn changed(&self) -> MutexGuard<'_, ChangedFolders> {
-        self.changed.lock()
     }
 }
 
@@ -252,6 +248,8 @@ mod tests {
         let folders = Folders::new(deep);
         folders.make("bands", FileMode::ANY).unwrap();
         folders.sync().unwrap();
-        assert!(folders.changed().above.is_empty() && folders.changed().folders.is_empty());
+        assert!(
+            folders.changed.lock().above.is_empty() && folders.changed.lock().folders.is_empty()
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// The ends of the file ranges in use. A count would not suffice: truncation waits only for ranges
 /// past the new length.
@@ -22,10 +22,6 @@ struct PinState {
 }
 
 impl PinnedRanges {
-    fn state(&self) -> MutexGuard<'_, PinState> {
-        self.state.lock()
-    }
-
     /// Records a file range if `check` allows it; `None` for an empty range. The check is made
     /// under the lock, so that a concurrent truncation either waits for the range or makes the
     /// check fail.
@@ -34,7 +30,7 @@ impl PinnedRanges {
         range: &Range<u64>,
         check: impl FnOnce() -> Result<()>,
     ) -> Result<Option<PinnedRange>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         check()?;
         if range.is_empty() {
             return Ok(None);
@@ -48,7 +44,7 @@ impl PinnedRanges {
 
     pub(super) fn wait_until_none_beyond(&self, len: u64) {
         let beyond = |state: &mut PinState| state.ends.iter().any(|end| *end > len);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.cuts += 1;
         self.returned.wait_while(state, beyond).cuts -= 1;
     }
@@ -61,7 +57,7 @@ pub(super) struct PinnedRange {
 
 impl Drop for PinnedRange {
     fn drop(&mut self) {
-        let mut state = self.pinned.state();
+        let mut state = self.pinned.state.lock();
         if let Some(index) = state.ends.iter().position(|end| *end == self.end) {
             state.ends.swap_remove(index);
         }

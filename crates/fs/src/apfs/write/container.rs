@@ -20,7 +20,7 @@ use crate::apfs::writer::WriteGuard;
 use crate::{ResizeVolume, SizeLimits};
 use bandsaw_core::device::failed::FailureFlag;
 use bandsaw_core::progress::Progress;
-use bandsaw_core::sync::{Mutex, MutexGuard};
+use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Kind, Result};
 
 /// Minimum number of queued blocks that are worth releasing: more than a few checkpoints take
@@ -110,7 +110,7 @@ impl ContainerMut {
     /// Frees the blocks that only older checkpoints need, by writing newer checkpoints without
     /// changes, if there are enough of them. A trim calls this first.
     pub fn release_queued(&self) -> Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.space.main_queue.blocks() < WORTH_RELEASING {
             return Ok(());
         }
@@ -119,19 +119,15 @@ impl ContainerMut {
         }
         state.write_anchor()
     }
-
-    fn state(&self) -> MutexGuard<'_, ContainerState> {
-        self.state.lock()
-    }
 }
 
 impl ResizeVolume for ContainerMut {
     fn limits(&self) -> Result<SizeLimits> {
-        self.state().limits()
+        self.state.lock().limits()
     }
 
     fn resize(&self, len: u64, progress: &dyn Progress) -> Result<()> {
-        self.state().resize(len, progress)
+        self.state.lock().resize(len, progress)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::apfs::stream::Stream;
 use crate::{Fork, NodeId, UF_COMPRESSED};
 use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_only};
 use bandsaw_core::size::to_usize;
-use bandsaw_core::sync::{RwLock, RwLockReadGuard};
+use bandsaw_core::sync::RwLock;
 use bandsaw_core::{Error, Kind, Result};
 
 /// An open fork, shared by all users that have it open.
@@ -91,10 +91,6 @@ impl OpenFork {
         Ok(())
     }
 
-    fn bytes(&self) -> RwLockReadGuard<'_, Stream> {
-        self.bytes.read()
-    }
-
     /// Changes the stream in one operation. Only extents within `range` may change, so the cost
     /// does not depend on the length of the stream.
     fn change(
@@ -136,7 +132,7 @@ impl OpenFork {
         if volume.in_place(stream.ids, &range)?.is_none() {
             return Ok(false);
         }
-        volume.write_stream(&mut stream, &*self.bytes(), offset, buf)?;
+        volume.write_stream(&mut stream, &*self.bytes.read(), offset, buf)?;
         Ok(true)
     }
 }
@@ -221,12 +217,12 @@ impl BlockDevice for OpenFork {
     fn info(&self) -> Info {
         Info {
             access: Access::ReadWrite,
-            ..self.bytes().info()
+            ..self.bytes.read().info()
         }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.bytes().read_at(offset, buf)
+        self.bytes.read().read_at(offset, buf)
     }
 
     /// Writes within the file's length; [`set_len`](BlockDevice::set_len) must be called first to
@@ -259,7 +255,7 @@ impl BlockDevice for OpenFork {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<bandsaw_core::device::Extent> {
-        self.bytes().extent_at(range)
+        self.bytes.read().extent_at(range)
     }
 
     fn flush(&self) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::apfs::btree::{Addressing, Node, NodeCache, NodeSource, TreeKind, read
 use crate::apfs::layout::Oid;
 use crate::apfs::store::Store;
 use bandsaw_core::Result;
-use bandsaw_core::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use bandsaw_core::sync::RwLock;
 
 /// Number of nodes in the cache of nodes on disk.
 const CACHED: usize = 1024;
@@ -48,14 +48,6 @@ impl Nodes {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, NodeTable> {
-        self.state.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, NodeTable> {
-        self.state.write()
-    }
-
     /// Returns the number of node requests so far.
     #[cfg(test)]
     pub(super) fn asked(&self) -> u64 {
@@ -63,17 +55,17 @@ impl Nodes {
     }
 
     pub(super) fn changed(&self, oid: Oid) -> Option<Arc<Node>> {
-        self.read().changed.get(&oid).cloned()
+        self.state.read().changed.get(&oid).cloned()
     }
 
     pub(super) fn changed_count(&self) -> usize {
-        self.read().changed.len()
+        self.state.read().changed.len()
     }
 
     /// Sets a changed node, or with `None` reverts to the one on disk; returns the previous changed
     /// node.
     pub(super) fn set(&self, oid: Oid, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
-        let mut state = self.write();
+        let mut state = self.state.write();
         match node {
             Some(node) => state.changed.insert(oid, node),
             None => state.changed.remove(&oid),
@@ -82,21 +74,21 @@ impl Nodes {
 
     /// Returns all changed nodes, leaves first.
     pub(super) fn all_changed(&self) -> Vec<Arc<Node>> {
-        let mut nodes: Vec<_> = self.read().changed.values().cloned().collect();
+        let mut nodes: Vec<_> = self.state.read().changed.values().cloned().collect();
         nodes.sort_by_key(|node| (node.level, node.oid));
         nodes
     }
 
     /// Replaces the changed nodes by `written`, which are on disk now.
     pub(super) fn mark_written(&self, written: &[Arc<Node>]) {
-        let mut state = self.write();
+        let mut state = self.state.write();
         state.changed.clear();
         written.iter().for_each(|node| self.cache.put(node));
     }
 
     /// Sets the method of locating nodes on disk.
     pub(super) fn find_by(&self, stored: Addressing) {
-        self.write().stored = stored;
+        self.state.write().stored = stored;
     }
 }
 
@@ -105,7 +97,7 @@ impl NodeSource for Nodes {
         #[cfg(test)]
         self.asked
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let state = self.read();
+        let state = self.state.read();
         if let Some(node) = state.changed.get(&oid) {
             return Ok(node.clone());
         }

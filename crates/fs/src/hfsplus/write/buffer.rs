@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bandsaw_core::Result;
 use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use bandsaw_core::size::to_usize;
-use bandsaw_core::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use bandsaw_core::sync::RwLock;
 
 const LAYER: &str = "hfs+ buffer";
 /// Maximum page size in bytes; larger blocks are buffered in parts.
@@ -55,24 +55,24 @@ impl Buffer {
 
     /// Returns the number of bytes in pages that the current operation has written.
     pub(super) fn current_len(&self) -> u64 {
-        self.pages().current.len() as u64 * self.page
+        self.pages.read().current.len() as u64 * self.page
     }
 
     /// Makes the writes since the last call pending for the next commit.
     pub(super) fn accept(&self) {
-        let mut pages = self.pages_mut();
+        let mut pages = self.pages.write();
         let current = std::mem::take(&mut pages.current);
         pages.waiting.extend(current);
     }
 
     /// Discards the writes since the last [`commit`](Self::commit).
     pub(super) fn rollback(&self) {
-        self.pages_mut().current.clear();
+        self.pages.write().current.clear();
     }
 
     /// Returns the number of pending bytes if the current writes are kept.
     pub(super) fn len_if_kept(&self) -> u64 {
-        let pages = self.pages();
+        let pages = self.pages.read();
         let new = pages
             .current
             .keys()
@@ -84,7 +84,7 @@ impl Buffer {
     /// Returns all pending writes in the order of their offsets.
     pub(super) fn runs(&self) -> Vec<PendingWrite> {
         let mut runs: Vec<PendingWrite> = Vec::new();
-        for (&index, page) in &self.pages().waiting {
+        for (&index, page) in &self.pages.read().waiting {
             let offset = index * self.page;
             match runs.last_mut() {
                 Some((start, bytes))
@@ -100,15 +100,7 @@ impl Buffer {
 
     /// Clears the pending writes, when the caller has written them to the volume.
     pub(super) fn forget(&self) {
-        self.pages_mut().waiting.clear();
-    }
-
-    fn pages(&self) -> RwLockReadGuard<'_, Pages> {
-        self.pages.read()
-    }
-
-    fn pages_mut(&self) -> RwLockWriteGuard<'_, Pages> {
-        self.pages.write()
+        self.pages.write().waiting.clear();
     }
 
     /// Returns the pages that a range of bytes overlaps.
@@ -139,7 +131,7 @@ impl BlockDevice for Buffer {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         let touched = self.touched(offset, buf.len() as u64);
-        let pages = self.pages();
+        let pages = self.pages.read();
         if !pages.any(&touched) {
             drop(pages);
             return self.device.read_at(offset, buf);
@@ -162,7 +154,7 @@ impl BlockDevice for Buffer {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
-        let mut pages = self.pages_mut();
+        let mut pages = self.pages.write();
         let (mut at, mut rest) = (offset, buf);
         while !rest.is_empty() {
             let (index, within) = (at / self.page, to_usize(at % self.page));
@@ -201,7 +193,8 @@ impl BlockDevice for Buffer {
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         match self
-            .pages()
+            .pages
+            .read()
             .any(&self.touched(range.start, range.end - range.start))
         {
             true => Ok(Extent {

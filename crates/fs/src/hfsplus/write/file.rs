@@ -18,7 +18,7 @@ use bandsaw_core::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, read_only,
 };
 use bandsaw_core::size::to_usize;
-use bandsaw_core::sync::{RwLock, RwLockReadGuard};
+use bandsaw_core::sync::RwLock;
 use bandsaw_core::{Error, Kind, Result};
 
 /// Bytes of a resource fork copied at a time.
@@ -120,10 +120,6 @@ impl OpenFork {
             return Err(Error::unsupported(LAYER, message).named(format!("object {}", self.id)));
         }
         Ok(())
-    }
-
-    fn file(&self) -> RwLockReadGuard<'_, ForkDevice> {
-        self.file.read()
     }
 
     /// Performs one step of a resize to `len` bytes; returns true if more is to be done.
@@ -369,17 +365,17 @@ impl BlockDevice for OpenFork {
     fn info(&self) -> Info {
         Info {
             access: Access::ReadWrite,
-            ..self.file().info()
+            ..self.file.read().info()
         }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.file().read_at(offset, buf)
+        self.file.read().read_at(offset, buf)
     }
 
     /// Writes within the file's length; use [`set_len`](BlockDevice::set_len) first to extend it.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.file().overwrite(offset, buf)?;
+        self.file.read().overwrite(offset, buf)?;
         self.touch();
         Ok(())
     }
@@ -388,7 +384,7 @@ impl BlockDevice for OpenFork {
     /// remain allocated.
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {
         {
-            let file = self.file();
+            let file = self.file.read();
             file.info().check_range(LAYER, &range)?;
             if leave == AfterDiscard::Zeros {
                 file.zero(range)?;
@@ -399,7 +395,7 @@ impl BlockDevice for OpenFork {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.file().extent_at(range)
+        self.file.read().extent_at(range)
     }
 
     fn flush(&self) -> Result<()> {
@@ -410,7 +406,7 @@ impl BlockDevice for OpenFork {
 
     fn set_len(&self, len: u64, leave: AfterDiscard) -> Result<()> {
         let mut volume = self.shared.write();
-        let old = self.file().len();
+        let old = self.file.read().len();
         if len == old {
             return Ok(());
         }
@@ -420,7 +416,9 @@ impl BlockDevice for OpenFork {
                 Ok(false) => return Ok(()),
                 Err(error) => {
                     // Restore the old length after a failed extension.
-                    while self.file().len() > old && self.resize_step(&mut volume, old, false)? {}
+                    while self.file.read().len() > old
+                        && self.resize_step(&mut volume, old, false)?
+                    {}
                     return Err(error);
                 }
             }
@@ -429,7 +427,7 @@ impl BlockDevice for OpenFork {
 
     /// Returns `None`, because blocks may be reused for another file.
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        self.file().info().check_range(LAYER, &range)?;
+        self.file.read().info().check_range(LAYER, &range)?;
         Ok(None)
     }
 }
