@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::create::Layout;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Changes, CowDevice, Extent, ExtentKind, FileRange, Info,
-    Slice, Spill,
+    Slice, Spill, read_only,
 };
 use crate::fs::{NewVolumeInfo, PlacedContents, VolumePlan};
 use crate::partition::{gpt, single};
@@ -126,11 +126,7 @@ impl BlockDevice for Window<'_> {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     fn flush(&self) -> Result<()> {
@@ -182,13 +178,7 @@ impl BlockDevice for PlannedDisk<'_> {
         Ok(())
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
@@ -211,14 +201,6 @@ impl BlockDevice for PlannedDisk<'_> {
         let base = self.volume.start;
         self.contents
             .extent_at(range.start - base..range.end.min(contents.end) - base)
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::read_only(LAYER))
     }
 
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -208,11 +208,7 @@ impl BlockDevice for Fetched {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 
@@ -193,11 +193,7 @@ impl BlockDevice for NbdDisk {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     fn flush(&self) -> Result<()> {

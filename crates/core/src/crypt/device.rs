@@ -256,11 +256,7 @@ impl BlockDevice for Device {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     /// Flushes the data first, then writes the new length to the header.

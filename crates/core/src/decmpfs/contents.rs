@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::fork::PackedFork;
 use super::table::ChunkTable;
 use super::{CHUNK, LAYER, Method, chunk};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
@@ -160,11 +160,7 @@ impl BlockDevice for Contents {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     read_only!(LAYER);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use super::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::sync::RwLock;
 use crate::{Error, Kind, Result};
 
@@ -95,11 +95,7 @@ impl BlockDevice for Memory {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     fn flush(&self) -> Result<()> {

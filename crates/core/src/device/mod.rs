@@ -105,6 +105,15 @@ impl Info {
             .map(drop)
     }
 
+    /// Returns the extent of a range of data. Fails like [`check_range`](Self::check_range).
+    pub fn data_extent(&self, layer: &'static str, range: &Range<u64>) -> Result<Extent> {
+        self.check_range(layer, range)?;
+        Ok(Extent {
+            kind: ExtentKind::Data,
+            len: range.end - range.start,
+        })
+    }
+
     /// Fails if the device is read-only.
     pub fn check_writable(&self, layer: &'static str) -> Result<()> {
         match self.access {

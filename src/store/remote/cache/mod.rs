@@ -252,17 +252,8 @@ impl Cache {
     /// Fills `page`, of [`PAGE`] bytes, of which the first `len` are needed. `false`: they are not
     /// cached.
     pub(super) fn get(&self, key: Key, len: usize, page: &mut [u8]) -> bool {
-        let block = {
-            let mut clean = self.clean.lock();
-            clean.clock += 1;
-            let now = clean.clock;
-            match clean.entries.get_mut(&key) {
-                Some(entry) if entry.len as usize >= len => {
-                    entry.used = now;
-                    entry.block.clone()
-                }
-                _ => return false,
-            }
+        let Some(block) = self.find(key, len) else {
+            return false;
         };
         if block.read(page).is_ok() {
             return true;
@@ -274,19 +265,19 @@ impl Cache {
 
     /// Fills `into` with bytes of a page from offset `within`. `false`: they are not cached.
     pub(super) fn get_part(&self, key: Key, within: usize, into: &mut [u8]) -> bool {
-        let block = {
-            let mut clean = self.clean.lock();
-            clean.clock += 1;
-            let now = clean.clock;
-            match clean.entries.get_mut(&key) {
-                Some(entry) if entry.len as usize >= within + into.len() => {
-                    entry.used = now;
-                    entry.block.clone()
-                }
-                _ => return false,
-            }
-        };
-        block.read_part(within, into).is_ok()
+        let block = self.find(key, within + into.len());
+        block.is_some_and(|block| block.read_part(within, into).is_ok())
+    }
+
+    /// Returns the block with the first `len` bytes of a page, which it counts as used.
+    fn find(&self, key: Key, len: usize) -> Option<Arc<Block>> {
+        let mut clean = self.clean.lock();
+        clean.clock += 1;
+        let used = clean.clock;
+        let entry = clean.entries.get_mut(&key);
+        let entry = entry.filter(|entry| entry.len as usize >= len)?;
+        entry.used = used;
+        Some(entry.block.clone())
     }
 
     /// Caches bytes that are in the store, at most [`PAGE`], if there is room.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{BLOCK_SIZE, LAYER};
 use crate::apfs::cipher::VolumeCipher;
 use bandsaw_core::crypt::Xts;
-use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use bandsaw_core::{Error, Kind, Result};
 
 /// A container with writes encrypted for one volume; requests are whole units of the cipher.
@@ -67,11 +67,7 @@ impl BlockDevice for EncryptingContainer<'_> {
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        Ok(Extent {
-            kind: ExtentKind::Data,
-            len: range.end - range.start,
-        })
+        self.info().data_extent(LAYER, &range)
     }
 
     fn flush(&self) -> Result<()> {

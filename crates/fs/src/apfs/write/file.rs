@@ -14,7 +14,7 @@ use super::{LAYER, Shared, xattrs};
 use crate::apfs::layout::{DataStreamIdRaw, FileId, RecordKey, record_type, xattr_name};
 use crate::apfs::stream::Stream;
 use crate::{Fork, NodeId, UF_COMPRESSED};
-use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_only};
+use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, FileRange, Info};
 use bandsaw_core::size::to_usize;
 use bandsaw_core::sync::RwLock;
 use bandsaw_core::{Error, Kind, Result};
@@ -30,10 +30,6 @@ pub(super) struct OpenFork {
     /// True if the modification time was updated by a write through this fork.
     dated: AtomicBool,
 }
-
-/// A read-only view of an open fork.
-#[derive(Debug)]
-pub(super) struct ReadOnly(pub(super) Arc<OpenFork>);
 
 impl OpenFork {
     /// Returns the open fork of a file, opening it if necessary.
@@ -290,27 +286,4 @@ fn pieces(mut offset: u64, mut buf: &[u8]) -> impl Iterator<Item = &[u8]> {
         (offset, buf) = (offset + now as u64, rest);
         (!piece.is_empty()).then_some(piece)
     })
-}
-
-impl BlockDevice for ReadOnly {
-    fn info(&self) -> Info {
-        Info {
-            access: Access::ReadOnly,
-            ..self.0.info()
-        }
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn extent_at(&self, range: Range<u64>) -> Result<bandsaw_core::device::Extent> {
-        self.0.extent_at(range)
-    }
-
-    read_only!(LAYER);
-
-    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        self.0.file_range(range)
-    }
 }

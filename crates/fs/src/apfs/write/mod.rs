@@ -41,7 +41,7 @@ use std::sync::{Arc, Weak};
 pub use self::container::ContainerMut;
 pub(super) use self::container::queued;
 pub use self::fall_back::OlderCheckpoint;
-use self::file::{OpenFork, ReadOnly};
+use self::file::OpenFork;
 use self::volume::Volume;
 use super::container::Container;
 use super::layout::{FileId, xattr_name};
@@ -51,7 +51,7 @@ use crate::{
     NewNode, NodeId, Stored, Timestamp, VolumeInfo, VolumeKey,
 };
 use bandsaw_core::decmpfs;
-use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory, ReadOnlyView};
 use bandsaw_core::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use bandsaw_core::{Error, Result};
 
@@ -195,11 +195,9 @@ impl FileSystem for ApfsMut {
     }
 
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let stored = |fork| {
-            Ok(
-                Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?))
-                    as Arc<dyn BlockDevice>,
-            )
+        let stored = |fork| -> Result<Arc<dyn BlockDevice>> {
+            let open = OpenFork::open(&self.shared, node, fork)?;
+            Ok(Arc::new(ReadOnlyView(open)))
         };
         let compression = self.shared.read().read.compression_of(node)?;
         match (compression, fork) {
@@ -228,7 +226,7 @@ impl FileSystem for ApfsMut {
         };
         if name == xattr_name::RESOURCE_FORK {
             drop(volume);
-            return Ok(Some(Arc::new(ReadOnly(OpenFork::open(
+            return Ok(Some(Arc::new(ReadOnlyView(OpenFork::open(
                 &self.shared,
                 node,
                 Fork::Resource,

@@ -15,7 +15,7 @@ use crate::hfsplus::layout::{
 use crate::hfsplus::stat;
 use crate::{Attributes, Change, ExistingTarget, FileKind, Fork, NodeId, RESOURCE_FORK, Timestamp};
 use bandsaw_core::device::{
-    Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, read_only,
+    Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info,
 };
 use bandsaw_core::size::to_usize;
 use bandsaw_core::sync::RwLock;
@@ -57,10 +57,6 @@ pub(super) struct ContentDate {
     /// True if the date must still be written.
     stale: AtomicBool,
 }
-
-/// Read-only access to an open fork.
-#[derive(Debug)]
-pub(super) struct ReadOnly(pub(super) Arc<OpenFork>);
 
 impl OpenFork {
     /// Returns the open fork of a file, and opens it first if necessary.
@@ -429,28 +425,5 @@ impl BlockDevice for OpenFork {
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
         self.file.read().info().check_range(LAYER, &range)?;
         Ok(None)
-    }
-}
-
-impl BlockDevice for ReadOnly {
-    fn info(&self) -> Info {
-        Info {
-            access: Access::ReadOnly,
-            ..self.0.info()
-        }
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.0.extent_at(range)
-    }
-
-    read_only!(LAYER);
-
-    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        self.0.file_range(range)
     }
 }

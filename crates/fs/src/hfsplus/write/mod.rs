@@ -38,7 +38,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 pub(super) use self::bitmap::run_in;
-use self::file::{KnownFork, OpenFork, ReadOnly};
+use self::file::{KnownFork, OpenFork};
 use self::volume::Volume;
 use super::DEFAULT_CACHE;
 use super::layout::Cnid;
@@ -47,7 +47,7 @@ use crate::{
     RESOURCE_FORK, ResizeVolume, SizeLimits, Stored, Timestamp, VolumeInfo,
 };
 use bandsaw_core::decmpfs;
-use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
+use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory, ReadOnlyView};
 use bandsaw_core::progress::Progress;
 use bandsaw_core::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use bandsaw_core::{Error, Result};
@@ -240,11 +240,9 @@ impl FileSystem for HfsPlusMut {
     }
 
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let stored = |fork| {
-            Ok(
-                Arc::new(ReadOnly(OpenFork::open(&self.shared, node, fork)?))
-                    as Arc<dyn BlockDevice>,
-            )
+        let stored = |fork| -> Result<Arc<dyn BlockDevice>> {
+            let open = OpenFork::open(&self.shared, node, fork)?;
+            Ok(Arc::new(ReadOnlyView(open)))
         };
         let compression = self.shared.read().read.compression_of(node)?;
         match (compression, fork) {
