@@ -1,7 +1,7 @@
 //! Names by the rules of Unicode 16.0, as APFS compares them on macOS 27: canonical decomposition, and
 //! full case folding.
 //!
-//! HFS+ froze older tables of its own (`fs::hfsplus`).
+//! HFS+ froze older rules (`fs::hfsplus`): it shares the decompositions of the characters that decomposed then.
 
 mod classes;
 mod decompositions;
@@ -52,10 +52,21 @@ fn decompose(code: u32, out: &mut Vec<u32>) {
     if HANGUL.contains(&code) {
         return decompose_hangul(code, out);
     }
-    match mapping(&decompositions::DECOMPOSED, &decompositions::POOL, code) {
+    match decomposition(code) {
         Some(decomposition) => out.extend_from_slice(decomposition),
         None => out.push(code),
     }
+}
+
+/// Returns the characters that have a decomposition, without Hangul syllables, ascending.
+pub(crate) fn decomposing() -> impl Iterator<Item = u32> {
+    decompositions::DECOMPOSED.iter().map(|(code, _)| *code)
+}
+
+/// Returns the complete canonical decomposition of a character that is no Hangul syllable. `None`: it has
+/// none.
+pub(crate) fn decomposition(code: u32) -> Option<&'static [u32]> {
+    mapping(&decompositions::DECOMPOSED, &decompositions::POOL, code)
 }
 
 /// A Hangul syllable is arithmetic: leading consonant, vowel, and perhaps a trailing consonant.

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::decompose::combining_class;
-use super::tables::{DECOMPOSED, POOL};
+use super::decompose::{combining_class, decomposition};
 use super::{encode_name, encode_verbatim};
+use crate::unicode;
+use bandsaw_core::size::narrow;
 
 /// Pairs of units, and the unit that decomposes into them.
 static PAIRS: LazyLock<HashMap<(u16, u16), u16>> = LazyLock::new(pairs);
@@ -89,26 +90,23 @@ fn pairs() -> HashMap<(u16, u16), u16> {
             .iter()
             .any(|(first, last)| (*first..=*last).contains(&unit))
     };
-    let composed = DECOMPOSED
-        .iter()
-        .filter(|(unit, _)| !apart(*unit))
-        .map(|&(unit, packed)| {
-            let (start, len) = (usize::from(packed >> 3), usize::from(packed & 7));
-            (&POOL[start..start + len], unit)
-        });
-    let mut whole: HashMap<&[u16], u16> = HashMap::new();
+    let composed = unicode::decomposing()
+        .filter_map(|code| u16::try_from(code).ok())
+        .filter(|unit| !apart(*unit))
+        .filter_map(|unit| Some((decomposition(unit)?, unit)));
+    let mut whole: HashMap<&[u32], u16> = HashMap::new();
     for (decomposed, unit) in composed.filter(|(decomposed, _)| decomposed.len() > 1) {
         // If several units have the same decomposition, the first one is used.
         whole.entry(decomposed).or_insert(unit);
     }
-    let last = |(&decomposed, &unit): (&&[u16], &u16)| {
+    let last = |(&decomposed, &unit): (&&[u32], &u16)| {
         let (&last, front) = decomposed.split_last()?;
         let front = if let [only] = front {
-            *only
+            narrow(*only)
         } else {
             *whole.get(front)?
         };
-        Some(((front, last), unit))
+        Some(((front, narrow(last)), unit))
     };
     whole.iter().filter_map(last).collect()
 }

@@ -2,23 +2,30 @@
 
 use zerocopy::big_endian::U16;
 
-use super::tables::{CLASSES, DECOMPOSED, POOL};
+use super::tables::CLASSES;
 use crate::hfsplus::layout::MAX_NAME_UNITS;
+use crate::unicode;
+use bandsaw_core::size::narrow;
 
 const HANGUL: std::ops::RangeInclusive<u16> = 0xAC00..=0xD7A3;
+/// Units that HFS+ does not decompose. All others decompose as in Unicode 16.0; a test holds them frozen.
+const KEPT: [std::ops::RangeInclusive<u16>; 3] =
+    [0x1B00..=0x1B7F, 0x2000..=0x2FFF, 0xF900..=0xFAFF];
+
+/// Returns the units that `unit`, no Hangul syllable, decomposes into. `None`: it does not.
+pub(super) fn decomposition(unit: u16) -> Option<&'static [u32]> {
+    let is_kept = KEPT.iter().any(|range| range.contains(&unit));
+    unicode::decomposition(unit.into()).filter(|_| !is_kept)
+}
 
 /// Appends the decomposition of `char`, not yet in canonical order.
 pub(super) fn push(char: char, out: &mut Vec<U16>) {
     match u16::try_from(u32::from(char)) {
         Ok(unit) if unit < 0xC0 => out.push(unit.into()),
         Ok(unit) if HANGUL.contains(&unit) => push_hangul(unit, out),
-        Ok(unit) => match DECOMPOSED.binary_search_by_key(&unit, |entry| entry.0) {
-            Ok(found) => {
-                let packed = usize::from(DECOMPOSED[found].1);
-                let (start, len) = (packed >> 3, packed & 7);
-                out.extend(POOL[start..start + len].iter().map(|&unit| U16::new(unit)));
-            }
-            Err(_) => out.push(unit.into()),
+        Ok(unit) => match decomposition(unit) {
+            Some(units) => out.extend(units.iter().map(|&unit| U16::new(narrow(unit)))),
+            None => out.push(unit.into()),
         },
         // No character above U+FFFF decomposes.
         Err(_) => super::push_units(char, out),

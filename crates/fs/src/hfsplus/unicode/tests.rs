@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use proptest::prelude::*;
 use zerocopy::big_endian::U16;
 
-use super::decompose::combining_class;
+use super::decompose::{combining_class, decomposition};
 use super::*;
 use crate::unicode::recorded::{IGNORABLE, LOOKUPS};
 
@@ -17,6 +17,23 @@ fn encoded(name: &str) -> Vec<U16> {
     let mut out = Vec::new();
     encode_name(name, &mut out).unwrap();
     out
+}
+
+/// The decompositions are frozen: a table of a later Unicode must not change them. The sum is that of a
+/// table of HFS+ alone.
+#[test]
+fn decompositions_never_change() {
+    let (mut count, mut sum) = (0, 0xCBF2_9CE4_8422_2325_u64);
+    for unit in 0..=u16::MAX {
+        let Some(units) = decomposition(unit) else {
+            continue;
+        };
+        count += 1;
+        for number in [unit.into()].iter().chain(units) {
+            sum = (sum ^ u64::from(*number)).wrapping_mul(0x100_0000_01B3);
+        }
+    }
+    assert_eq!((count, sum), (970, 0x45B6_64AF_00C5_231B));
 }
 
 #[test]
