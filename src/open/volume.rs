@@ -201,6 +201,28 @@ impl Volume {
             None => "the whole disk".to_owned(),
         }
     }
+
+    /// Returns the volume in `device`, which is `range` of the disk. `None`: there is no known file system.
+    fn detect(
+        device: Arc<dyn BlockDevice>,
+        partition: Option<u32>,
+        range: Range<u64>,
+    ) -> Result<Option<Self>> {
+        let format = detect_file_system(&*device)?;
+        Ok(format.map(|format| Self {
+            partition,
+            range,
+            format,
+            checkpoint: None,
+            cache: DEFAULT_CACHE,
+            change_damaged: false,
+            system_files: false,
+            older_state: None,
+            surveyed: SurveyedContainer::default(),
+            writer: VolumeWriter::default(),
+            device,
+        }))
+    }
 }
 
 /// Finds the file systems in the partitions of a disk, or on the disk itself.
@@ -213,41 +235,13 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     {
         let device: Arc<dyn BlockDevice> =
             Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
-        if let Some(format) = detect_file_system(&*device)? {
-            volumes.push(Volume {
-                partition: Some(partition.number),
-                range: partition.range.clone(),
-                format,
-                checkpoint: None,
-                cache: DEFAULT_CACHE,
-                change_damaged: false,
-                system_files: false,
-                older_state: None,
-                surveyed: SurveyedContainer::default(),
-                writer: VolumeWriter::default(),
-                device,
-            });
-        }
+        let number = Some(partition.number);
+        volumes.extend(Volume::detect(device, number, partition.range.clone())?);
     }
     // Discs for several systems may have a map without a usable partition and a file system at the
     // front.
-    if volumes.is_empty()
-        && let Some(format) = detect_file_system(&**disk)?
-    {
-        let range = 0..disk.info().len;
-        volumes.push(Volume {
-            partition: None,
-            range,
-            format,
-            checkpoint: None,
-            cache: DEFAULT_CACHE,
-            change_damaged: false,
-            system_files: false,
-            older_state: None,
-            surveyed: SurveyedContainer::default(),
-            writer: VolumeWriter::default(),
-            device: disk.clone(),
-        });
+    if volumes.is_empty() {
+        volumes.extend(Volume::detect(disk.clone(), None, 0..disk.info().len)?);
     }
     Ok(volumes)
 }

@@ -8,9 +8,11 @@ use bandsaw::container::Format;
 use super::call::{Call, usage};
 use super::plist_values::{band_size, cipher, level, with_extension};
 use super::segment;
-use super::table::Effect::{Done, Ignored, Refused};
+use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{File, Nothing, Value};
-use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{
+    AGENTPASS, COMMON, ENCRYPTING, OVERWRITE, Opt, PASSPHRASE, PLIST, PUPPET, RECOVER, Verb, opt,
+};
 use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::encrypting::{DecryptArgs, NewEncryptionArgs};
 use crate::failure::Outcome;
@@ -47,21 +49,9 @@ const OPTIONS: &[Opt] = &[
         File,
         Done("opens the source with this shadow file; IMAGE.shadow by default"),
     ),
-    opt(
-        &["passphrase"],
-        Value("text"),
-        Refused("arguments are visible to all users; use -stdinpass"),
-    ),
-    opt(
-        &["agentpass"],
-        Nothing,
-        Refused("no agent is supported; use -stdinpass"),
-    ),
-    opt(
-        &["recover"],
-        Value("keychain"),
-        Refused("keychains are not supported; use `bandsaw --private-key FILE`"),
-    ),
+    PASSPHRASE,
+    AGENTPASS,
+    RECOVER,
     opt(
         &["align"],
         Value("sectors"),

@@ -11,9 +11,11 @@ use bandsaw::ops::import::Item;
 use super::call::{Call, usage};
 use super::plist_values::{band_size, cipher, level, with_extension};
 use super::size::{self, SECTOR};
-use super::table::Effect::{Done, Ignored, Refused};
+use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, ENCRYPTING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{
+    AGENTPASS, COMMON, ENCRYPTING, OVERWRITE, Opt, PASSPHRASE, PLIST, PUPPET, Verb, opt,
+};
 use super::{attach, convert, segment};
 use crate::commands::{epoch, is_bundle};
 use crate::encrypting::NewEncryptionArgs;
@@ -78,16 +80,8 @@ const OPTIONS: &[Opt] = &[
         Nothing,
         Done("reads the new passphrase from standard input, up to a NUL"),
     ),
-    opt(
-        &["passphrase"],
-        Value("text"),
-        Refused("arguments are visible to all users; use -stdinpass"),
-    ),
-    opt(
-        &["agentpass"],
-        Nothing,
-        Refused("no agent is supported; use -stdinpass"),
-    ),
+    PASSPHRASE,
+    AGENTPASS,
     opt(
         &["partitionType"],
         Value("type"),

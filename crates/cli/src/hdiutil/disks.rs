@@ -7,7 +7,7 @@ use super::table::{Opt, Verb, opt};
 use super::{detach, diskinfo, mountvol};
 use crate::failure::Outcome;
 
-const COMMON: &[Opt] = &[
+pub(super) const COMMON: &[Opt] = &[
     opt(
         &["verbose"],
         Nothing,

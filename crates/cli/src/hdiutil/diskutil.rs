@@ -7,6 +7,7 @@ use bandsaw::ops::resize::limits;
 use bandsaw::size;
 
 use super::call::{Call, usage};
+use super::disks::COMMON;
 use super::plist_values::{dictionary, number};
 use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{File, Nothing, Value};
@@ -22,28 +23,11 @@ use crate::passphrase::{NewPassphrase, Passphrase};
 use crate::source;
 use crate::target::Container;
 
-const COMMON: &[Opt] = &[
-    opt(
-        &["verbose"],
-        Nothing,
-        Ignored("messages are always complete"),
-    ),
-    opt(
-        &["quiet"],
-        Nothing,
-        Done("prints nothing; the exit status is unchanged"),
-    ),
-    opt(
-        &["plist"],
-        Nothing,
-        Done("prints the result as a property list"),
-    ),
-    opt(
-        &["stdinpass", "stdinpassphrase"],
-        Nothing,
-        Done("reads passphrases from standard input, each up to a NUL"),
-    ),
-];
+const STDINPASS: &[Opt] = &[opt(
+    &["stdinpass", "stdinpassphrase"],
+    Nothing,
+    Done("reads passphrases from standard input, each up to a NUL"),
+)];
 
 const CREATE: &[Opt] = &[
     opt(
@@ -144,7 +128,7 @@ pub(super) const VERBS: &[&Verb] = &[
         operands: "*image*",
         count: (1, 1),
         says: "Attaches an image: mounts its volumes by a server process and assigns a device name",
-        options: &[COMMON, ATTACH],
+        options: &[COMMON, STDINPASS, ATTACH],
         run: Some(attach),
     },
     &Verb {
@@ -152,7 +136,7 @@ pub(super) const VERBS: &[&Verb] = &[
         operands: "blank *image* | from *image* *image*",
         count: (2, 3),
         says: "Creates an empty image, or one with the disk of another",
-        options: &[COMMON, CREATE],
+        options: &[COMMON, STDINPASS, CREATE],
         run: Some(create),
     },
     &Verb {
@@ -160,7 +144,7 @@ pub(super) const VERBS: &[&Verb] = &[
         operands: "*image*",
         count: (1, 1),
         says: "Describes an image",
-        options: &[COMMON, EXTRA],
+        options: &[COMMON, STDINPASS, EXTRA],
         run: Some(imageinfo::run_of_diskutil),
     },
     &Verb {
@@ -168,7 +152,7 @@ pub(super) const VERBS: &[&Verb] = &[
         operands: "*image*",
         count: (1, 1),
         says: "Resizes disk, map and volume together, or prints the limits in bytes",
-        options: &[COMMON, RESIZE],
+        options: &[COMMON, STDINPASS, RESIZE],
         run: Some(resize),
     },
     &Verb {
@@ -176,7 +160,7 @@ pub(super) const VERBS: &[&Verb] = &[
         operands: "*image*",
         count: (1, 1),
         says: "Changes the passphrase of an encrypted image",
-        options: &[COMMON],
+        options: &[COMMON, STDINPASS],
         run: Some(chpass),
     },
 ];

@@ -70,6 +70,23 @@ pub(super) const fn opt(names: &'static [&'static str], takes: OptionValue, effe
     }
 }
 
+/// The options for keys that are refused.
+pub(super) const PASSPHRASE: Opt = opt(
+    &["passphrase"],
+    Value("text"),
+    Refused("arguments are visible to all users; use -stdinpass"),
+);
+pub(super) const AGENTPASS: Opt = opt(
+    &["agentpass"],
+    Nothing,
+    Refused("no agent is supported; use -stdinpass"),
+);
+pub(super) const RECOVER: Opt = opt(
+    &["recover"],
+    Value("keychain"),
+    Refused("keychains are not supported; use `bandsaw --private-key FILE`"),
+);
+
 /// The options of every verb.
 pub(super) const COMMON: &[Opt] = &[
     opt(
@@ -121,21 +138,9 @@ pub(super) const OPENING: &[Opt] = &[
              required",
         ),
     ),
-    opt(
-        &["passphrase"],
-        Value("text"),
-        Refused("arguments are visible to all users; use -stdinpass"),
-    ),
-    opt(
-        &["agentpass"],
-        Nothing,
-        Refused("no agent is supported; use -stdinpass"),
-    ),
-    opt(
-        &["recover"],
-        Value("keychain"),
-        Refused("keychains are not supported; use `bandsaw --private-key FILE`"),
-    ),
+    PASSPHRASE,
+    AGENTPASS,
+    RECOVER,
     opt(
         &["cacert"],
         Value("file"),

@@ -121,21 +121,11 @@ impl AttributesTree {
     /// by macOS.
     pub(super) fn all_names(&self, file: Cnid) -> Result<Vec<Vec<U16>>> {
         let mut names: Vec<Vec<U16>> = Vec::new();
-        let Some(tree) = &self.tree else {
-            return Ok(names);
-        };
-        let mut cursor = tree.seek(&key(file, &[], 0))?;
-        while let Some(record) = cursor.next()? {
-            let Some((key, _)) = AttributeKey::split(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
-            };
-            if key.file != file {
-                break;
-            }
+        self.each_key(file, &mut |key| {
             if names.last().is_none_or(|last| last != key.name) {
                 names.push(key.name.to_vec());
             }
-        }
+        })?;
         Ok(names)
     }
 
@@ -143,23 +133,31 @@ impl AttributesTree {
     /// macOS reserves.
     pub(super) fn names(&self, file: Cnid) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        let Some(tree) = &self.tree else {
-            return Ok(names);
-        };
-        let mut cursor = tree.seek(&key(file, &[], 0))?;
-        while let Some(record) = cursor.next()? {
-            let Some((key, _)) = AttributeKey::split(record) else {
-                return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
-            };
-            if key.file != file {
-                break;
-            }
+        self.each_key(file, &mut |key| {
             if key.start_block == 0 {
                 names.push(decode_attribute_name(key.name));
             }
-        }
+        })?;
         names.retain(|name| name != FIRST_LINK);
         Ok(names)
+    }
+
+    /// Calls `each` for the keys of all records of `file`, in their order.
+    fn each_key(&self, file: Cnid, each: &mut dyn FnMut(AttributeKey<'_>)) -> Result<()> {
+        let Some(tree) = &self.tree else {
+            return Ok(());
+        };
+        let mut cursor = tree.seek(&key(file, &[], 0))?;
+        while let Some(record) = cursor.next()? {
+            match AttributeKey::split(record) {
+                Some((key, _)) if key.file == file => each(key),
+                Some(_) => break,
+                None => {
+                    return Err(tree.corrupt(cursor.node_number(), "malformed key of a record"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the value of attribute `name` of `file` as a device.
