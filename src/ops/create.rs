@@ -231,89 +231,45 @@ pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> R
 }
 
 /// Creates an image from temporary files beside it; errors may name these.
-fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    let CreateOptions {
-        format,
-        len,
-        band_size,
-        sector_size,
-        level,
-        overwrite,
-        volume,
-        more_volumes,
-        compress,
-        epoch,
-        encryption,
-        volume_encryption,
-        thin,
-        look,
-        resources,
-        network,
-        mode,
-        round_band_size,
-    } = options;
-    let is_secret = encryption.is_some() || volume_encryption.is_some();
-    let mode = mode.map_or(NewMode::default().of_secret(is_secret), NewMode::Exactly);
-    if !overwrite && fs::symlink_metadata(path).is_ok() {
+fn create_beside(
+    path: &Path,
+    mut options: CreateOptions,
+    progress: &dyn Progress,
+) -> Result<Created> {
+    let format = options.format;
+    let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    if !options.overwrite && fs::symlink_metadata(path).is_ok() {
         // The draft checks this again. Checked here first, to avoid reading the source in vain.
         return Err(Error::new(Kind::Conflict, LAYER, "already exists").in_file(path));
     }
-    let blank = |len, id| {
-        let encryption = encryption.clone();
-        open::CreateOptions {
-            format,
-            len,
-            band_size,
-            sector_size,
-            overwrite,
-            encryption,
-            thin,
-            network,
-            mode,
-            round_band_size,
-            id,
-        }
-    };
     check_holds(path, format)?;
-    let checked =
-        convert::check_level(format, level).and_then(|()| blank(len.unwrap_or(0), None).check());
+    let blank = options.container(options.len.unwrap_or(0), None);
+    let checked = convert::check_level(format, options.level).and_then(|()| blank.check());
     checked.map_err(|error| error.in_file(path))?;
-    if !resources.is_empty() && !format.is_udif() {
-        let message = format!(
+    if !options.resources.is_empty() && !format.is_udif() {
+        return invalid(format!(
             "{format} has no place for a license or other resources; compressed and read-only images have"
-        );
-        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+        ));
     }
-    if look.is_some() && volume.is_none() {
+    if options.look.is_some() && options.volume.is_none() {
         let message = "a Finder layout requires a volume, but the disk is blank";
-        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+        return invalid(message.into());
     }
-    if thin && volume.is_some() {
+    if options.thin && options.volume.is_some() {
         let message = "a thin encrypted raw image cannot have a volume: unwritten blocks do not \
                        read as zeros";
-        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+        return invalid(message.into());
     }
-    let draft = |len, id| Draft::watched(path, &blank(len, id), progress);
-    let Some(volume) = volume else {
-        let len = len.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "a blank disk requires a size").in_file(path)
-        })?;
+    let Some(volume) = options.volume.take() else {
+        let Some(len) = options.len else {
+            return invalid("a blank disk requires a size".into());
+        };
+        let blank = options.container(len, NewIds::blank(options.epoch, len));
         return Ok(Created {
-            image: draft(len, NewIds::blank(epoch, len))?.finish()?,
+            image: Draft::watched(path, &blank, progress)?.finish()?,
             volume: None,
             compressed: Vec::new(),
         });
-    };
-    let wanted = DiskRequest {
-        volume,
-        len,
-        sector_size,
-        more_volumes,
-        compress,
-        epoch,
-        encryption: volume_encryption,
-        look,
-        is_secret,
     };
     let PreparedDisk {
         plan,
@@ -321,15 +277,16 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
         len,
         compressed,
         spool,
-    } = wanted.prepare(path, progress)?;
+    } = options.prepare(volume, path, progress)?;
     if format.is_udif() {
         let disk = plan.lay_out(len, ids.disk)?;
+        let mode = options.new_mode();
         let options = ConvertOptions {
             format,
-            level,
-            overwrite,
-            encryption,
-            resources,
+            level: options.level,
+            overwrite: options.overwrite,
+            encryption: options.encryption,
+            resources: options.resources,
             ..ConvertOptions::default()
         };
         let source = convert::Source::of_disk(&disk);
@@ -340,7 +297,7 @@ fn create_beside(path: &Path, options: CreateOptions, progress: &dyn Progress) -
             compressed,
         });
     }
-    let draft = draft(len, ids.image)?;
+    let draft = Draft::watched(path, &options.container(len, ids.image), progress)?;
     let built = plan.build(draft.image().disk(), ids.disk, progress)?;
     drop(spool); // nothing comes from there any more
     progress.stage("flush", 0);
@@ -372,34 +329,19 @@ pub struct Streamed {
 /// written before an error cannot be undone.
 pub fn stream(
     folder: &Path,
-    options: CreateOptions,
+    mut options: CreateOptions,
     out: File,
     progress: &dyn Progress,
 ) -> Result<Streamed> {
-    let CreateOptions {
-        format,
-        len,
-        band_size,
-        sector_size,
-        level,
-        volume,
-        more_volumes,
-        compress,
-        epoch,
-        encryption,
-        volume_encryption,
-        look,
-        resources,
-        ..
-    } = options;
+    let format = options.format;
     convert::stream::check_format(format)?;
-    convert::check_level(format, level)?;
-    if band_size.is_some() || sector_size.is_some_and(|size| size != 512) {
+    convert::check_level(format, options.level)?;
+    if options.band_size.is_some() || options.sector_size.is_some_and(|size| size != 512) {
         let message = format!("{format} has no bands, and sectors of 512 bytes");
         return Err(Error::new(Kind::Invalid, LAYER, message));
     }
-    if encryption.is_some() || !resources.is_empty() {
-        let what = if encryption.is_some() {
+    if options.encryption.is_some() || !options.resources.is_empty() {
+        let what = if options.encryption.is_some() {
             "an encrypted image"
         } else {
             "an image with a license or other resources"
@@ -407,26 +349,15 @@ pub fn stream(
         let message = format!("cannot write {what} to a pipe; name a file");
         return Err(Error::unsupported(LAYER, message));
     }
-    let Some(volume) = volume else {
+    let Some(volume) = options.volume.take() else {
         let message = "a blank disk is not written to a pipe; give it a volume";
         return Err(Error::new(Kind::Invalid, LAYER, message));
     };
-    let wanted = DiskRequest {
-        volume,
-        len,
-        sector_size: None,
-        more_volumes,
-        compress,
-        epoch,
-        is_secret: volume_encryption.is_some(),
-        encryption: volume_encryption,
-        look,
-    };
-    let prepared = wanted.prepare(&folder.join("image"), progress)?;
+    let prepared = options.prepare(volume, &folder.join("image"), progress)?;
     let disk = prepared.plan.lay_out(prepared.len, prepared.ids.disk)?;
     let options = ConvertOptions {
         format,
-        level,
+        level: options.level,
         ..ConvertOptions::default()
     };
     let source = convert::Source::of_disk(&disk);
@@ -436,19 +367,6 @@ pub fn stream(
         volume: disk.built(),
         compressed: prepared.compressed,
     })
-}
-
-/// What is asked of a disk with a volume.
-struct DiskRequest {
-    volume: NewVolume,
-    len: Option<u64>,
-    sector_size: Option<u32>,
-    more_volumes: Vec<String>,
-    compress: Option<CompressOptions>,
-    epoch: Option<Timestamp>,
-    encryption: Option<VolumeEncryption>,
-    look: Option<WindowSettings>,
-    is_secret: bool,
 }
 
 /// A disk of which every byte is known, before it is written.
@@ -461,21 +379,42 @@ struct PreparedDisk {
     spool: Option<Draft>,
 }
 
-impl DiskRequest {
-    /// Reads the source, compresses its files if requested, and plans the disk. Temporary data is
-    /// stored beside `image`.
-    fn prepare(self, image: &Path, progress: &dyn Progress) -> Result<PreparedDisk> {
-        let Self {
-            volume,
+impl CreateOptions {
+    /// Returns true if plain text must not reach the host.
+    fn is_secret(&self) -> bool {
+        self.encryption.is_some() || self.volume_encryption.is_some()
+    }
+
+    fn new_mode(&self) -> NewMode {
+        let usual = NewMode::default().of_secret(self.is_secret());
+        self.mode.map_or(usual, NewMode::Exactly)
+    }
+
+    /// Returns the options of the blank image, of `len` bytes.
+    fn container(&self, len: u64, id: Option<Uuid>) -> open::CreateOptions {
+        open::CreateOptions {
+            format: self.format,
             len,
-            sector_size,
-            more_volumes,
-            compress,
-            epoch,
-            encryption,
-            look,
-            is_secret,
-        } = self;
+            band_size: self.band_size,
+            sector_size: self.sector_size,
+            overwrite: self.overwrite,
+            encryption: self.encryption.clone(),
+            thin: self.thin,
+            network: self.network,
+            mode: self.new_mode(),
+            round_band_size: self.round_band_size,
+            id,
+        }
+    }
+
+    /// Reads the source of `volume`, compresses its files if requested, and plans the disk. Temporary
+    /// data is stored beside `image`.
+    fn prepare(
+        &self,
+        volume: NewVolume,
+        image: &Path,
+        progress: &dyn Progress,
+    ) -> Result<PreparedDisk> {
         let NewVolume {
             layout,
             name,
@@ -483,26 +422,26 @@ impl DiskRequest {
             block_size,
             source,
         } = volume;
-        let needs_scratch = compress.is_some() || matches!(source, Source::TarStream(_));
+        let needs_scratch = self.compress.is_some() || matches!(source, Source::TarStream(_));
         if needs_scratch && url(image).is_some() {
             let message = "cannot store temporary data beside the target; create the image on this \
                            machine and convert it (`bandsaw convert`)";
             return Err(Error::unsupported(LAYER, message).in_file(image));
         }
-        let created = epoch.unwrap_or_else(now);
+        let created = self.epoch.unwrap_or_else(now);
         let mut tree = read(source, image, created, progress)?;
-        if epoch.is_some() {
+        if self.epoch.is_some() {
             forget_host_dates(&mut tree);
         }
-        let ids = NewIds::new(epoch, &name, &tree);
+        let ids = NewIds::new(self.epoch, &name, &tree);
         let mut compressed = Vec::new();
         let mut spool = None;
-        if let Some(options) = &compress {
+        if let Some(options) = &self.compress {
             let room = BlockRounding {
                 block: block_size.unwrap_or(USUAL_BLOCK),
                 holes: format.has_holes(),
             };
-            let scratch = scratch_beside(image, "packed", spool_len(&tree), is_secret)?;
+            let scratch = scratch_beside(image, "packed", spool_len(&tree), self.is_secret())?;
             let disk = scratch.image().disk().clone();
             (tree, compressed) = compress_tree(tree, room, disk, options, progress)?;
             spool = Some(scratch);
@@ -511,19 +450,19 @@ impl DiskRequest {
             name,
             block_size,
             created,
-            latest: epoch,
+            latest: self.epoch,
             id: ids.volume,
-            more_volumes,
-            encryption,
+            more_volumes: self.more_volumes.clone(),
+            encryption: self.volume_encryption.clone(),
         };
-        if let Some(look) = look {
+        if let Some(look) = &self.look {
             let number = |tree: &Tree, node| format.number_of(tree, &options, node);
             let volume = finder::DressedVolume {
                 name: &options.name,
                 created,
                 number: &number,
             };
-            finder::dress(&mut tree, &look, &volume).map_err(|error| error.in_file(image))?;
+            finder::dress(&mut tree, look, &volume).map_err(|error| error.in_file(image))?;
         }
         let plan = PlannedContents {
             layout,
@@ -531,7 +470,9 @@ impl DiskRequest {
             volume: format.plan(tree, options)?,
         };
         Ok(PreparedDisk {
-            len: len.map_or_else(|| plan.disk_len(sector_size), Ok)?,
+            len: self
+                .len
+                .map_or_else(|| plan.disk_len(self.sector_size), Ok)?,
             plan,
             ids,
             compressed,
