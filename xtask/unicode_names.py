@@ -33,17 +33,22 @@ def array(name, kind, doc, items):
 
 
 def packed(mappings):
-    """Mappings share one pool of characters: each is (character, offset in the pool times 4, plus its length - 1)."""
-    pool, items = "", []
+    """Mappings share one pool of characters. A run has characters at equal distances, the mappings of which have one length
+    and follow each other in the pool: first and last character, distance, length, offset in the pool."""
+    pool, runs = [], []
     for code in sorted(mappings):
-        mapping = "".join(map(chr, mappings[code]))
-        at = pool.find(mapping)
-        if at < 0:
-            at = len(pool)
-            pool += mapping
-        assert len(mapping) <= 4 and at < 1 << 14
-        items.append(f"(0x{code:X}, {at << 2 | len(mapping) - 1})")
-    return items, [f"0x{ord(char):X}" for char in pool]
+        mapping = mappings[code]
+        if runs:
+            first, last, step, length, start = runs[-1]
+            step = step if last > first else code - last
+            if step == code - last <= 8 and length == len(mapping):
+                runs[-1] = (first, code, step, length, start)
+                pool += mapping
+                continue
+        runs.append((code, code, 1, len(mapping), len(pool)))
+        pool += mapping
+    assert len(pool) < 1 << 16
+    return [f"(0x{a:X}, 0x{b:X}, {c}, {d}, {e})" for a, b, c, d, e in runs], [f"0x{code:X}" for code in pool]
 
 
 def write(name, what, *arrays):
@@ -99,8 +104,8 @@ write(
     "Canonical decompositions of names",
     array(
         "DECOMPOSED",
-        "(u32, u16)",
-        "A character that decomposes, ascending; where its decomposition begins in [`POOL`], times 4, plus its length - 1.",
+        "super::Run",
+        "The characters that decompose, ascending.",
         items,
     ),
     array("POOL", "u32", "The characters of all decompositions.", pool),
@@ -121,8 +126,8 @@ write(
     "Full case foldings (C and F) of characters that do not decompose",
     array(
         "FOLDED",
-        "(u32, u16)",
-        "A character that folds, ascending; where its folding begins in [`POOL`], times 4, plus its length - 1.",
+        "super::Run",
+        "The characters that fold, ascending.",
         items,
     ),
     array("POOL", "u32", "The characters of all foldings.", pool),

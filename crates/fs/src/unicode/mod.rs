@@ -60,7 +60,7 @@ fn decompose(code: u32, out: &mut Vec<u32>) {
 
 /// Returns the characters that have a decomposition, without Hangul syllables, ascending.
 pub(crate) fn decomposing() -> impl Iterator<Item = u32> {
-    decompositions::DECOMPOSED.iter().map(|(code, _)| *code)
+    characters(&decompositions::DECOMPOSED)
 }
 
 /// Returns the complete canonical decomposition of a character that is no Hangul syllable. `None`: it has
@@ -78,12 +78,26 @@ fn decompose_hangul(syllable: u32, out: &mut Vec<u32>) {
     }
 }
 
+/// Characters at equal distances, with mappings of one length that follow each other in a pool: the first
+/// and the last, the distance, the length, and where the mapping of the first begins.
+type Run = (u32, u32, u8, u8, u16);
+
+/// Returns the characters of a table, ascending.
+fn characters(table: &[Run]) -> impl Iterator<Item = u32> {
+    table
+        .iter()
+        .flat_map(|&(first, last, step, ..)| (first..=last).step_by(step.into()))
+}
+
 /// The characters that a table of `xtask/unicode_names.py` gives for one.
-fn mapping(table: &[(u32, u16)], pool: &'static [u32], code: u32) -> Option<&'static [u32]> {
-    let found = table.binary_search_by_key(&code, |entry| entry.0).ok()?;
-    let packed = usize::from(table[found].1);
-    let start = packed >> 2;
-    pool.get(start..=start + (packed & 3))
+fn mapping(table: &[Run], pool: &'static [u32], code: u32) -> Option<&'static [u32]> {
+    let at = table.partition_point(|&(_, last, ..)| last < code);
+    let &(first, _, step, len, start) = table.get(at)?;
+    let (distance, step) = (code.checked_sub(first)?, u32::from(step));
+    let len = usize::from(len);
+    let start = usize::from(start) + (distance / step) as usize * len;
+    pool.get(start..start + len)
+        .filter(|_| distance.is_multiple_of(step))
 }
 
 /// Sorts each run of combining characters by class; equal classes stay in order, class 0 stays put.
@@ -150,19 +164,26 @@ mod tests {
         }
     }
 
+    /// The sums are those of plain lists of all mappings.
     #[test]
-    fn tables_are_sorted_and_stay_within_their_pools() {
-        let check = |table: &[(u32, u16)], pool: &'static [u32]| {
-            assert!(table.is_sorted_by(|a, b| a.0 < b.0));
-            assert!(
-                table
-                    .iter()
-                    .all(|&(code, _)| mapping(table, pool, code).is_some())
-            );
+    fn tables_are_complete() {
+        let check = |table: &[Run], pool: &'static [u32], expected: (usize, u64)| {
+            assert!(table.is_sorted_by(|a, b| a.1 < b.0));
+            let mut sum = 0xCBF2_9CE4_8422_2325_u64;
+            for code in characters(table) {
+                for number in [code].iter().chain(mapping(table, pool, code).unwrap()) {
+                    sum = (sum ^ u64::from(*number)).wrapping_mul(0x100_0000_01B3);
+                }
+            }
+            assert_eq!((characters(table).count(), sum), expected);
         };
-        check(&decompositions::DECOMPOSED, &decompositions::POOL);
-        check(&foldings::FOLDED, &foldings::POOL);
+        let sums = [(2081, 0x39AB_3FC8_9BEB_9ACB), (1116, 0x1AB0_121F_2C94_7227)];
+        check(&decompositions::DECOMPOSED, &decompositions::POOL, sums[0]);
+        check(&foldings::FOLDED, &foldings::POOL, sums[1]);
         assert!(CLASSES.is_sorted_by(|a, b| a.1 < b.0));
+        // Between two characters of a run.
+        assert_eq!(text("\u{100}\u{101}", true), "a\u{304}a\u{304}");
+        assert_eq!(text("\u{180}\u{1C6}", true), "\u{180}\u{1C6}");
     }
 
     proptest! {
