@@ -28,6 +28,7 @@ mod resize;
 #[cfg(feature = "testing")]
 #[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 mod sample;
+mod shared;
 pub mod source;
 mod timestamp;
 pub(crate) mod unicode;

@@ -42,6 +42,7 @@ use self::file::{KnownFork, OpenFork};
 use self::volume::Volume;
 use super::DEFAULT_CACHE;
 use super::layout::Cnid;
+use crate::shared::{change_shared, read_shared};
 use crate::{
     Attributes, Change, Entry, ExistingTarget, FileSystem, FileSystemMut, Fork, NewNode, NodeId,
     RESOURCE_FORK, ResizeVolume, SizeLimits, Stored, Timestamp, VolumeInfo,
@@ -239,29 +240,7 @@ impl FileSystem for HfsPlusMut {
         }
     }
 
-    fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let stored = |fork| -> Result<Arc<dyn BlockDevice>> {
-            let open = OpenFork::open(&self.shared, node, fork)?;
-            Ok(Arc::new(ReadOnlyView(open)))
-        };
-        let compression = self.shared.read().read.compression_of(node)?;
-        match (compression, fork) {
-            (None, fork) => stored(fork),
-            (Some(value), Fork::Data) => {
-                let contents = decmpfs::contents(&value, || stored(Fork::Resource));
-                contents.map_err(|error| error.named(format!("object {}", node.0)))
-            }
-            (Some(_), Fork::Resource) => Ok(Arc::new(Memory::read_only([]))),
-        }
-    }
-
-    fn read_link(&self, node: NodeId) -> Result<String> {
-        self.shared.read().read.read_link(node)
-    }
-
-    fn xattrs(&self, node: NodeId) -> Result<Vec<String>> {
-        self.shared.read().read.xattrs(node)
-    }
+    read_shared!();
 
     /// Returns a copy of the value in memory; a resource fork is returned as a live device.
     fn xattr(&self, node: NodeId, name: &str) -> Result<Option<Arc<dyn BlockDevice>>> {
@@ -284,72 +263,7 @@ impl FileSystemMut for HfsPlusMut {
         self.shared.read().name_key(name)
     }
 
-    fn create(&self, dir: NodeId, name: &str, new: &NewNode) -> Result<NodeId> {
-        self.shared.write().create(dir, name, new)
-    }
-
-    fn link(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared
-            .write()
-            .link((node, dir, name), ExistingTarget::Error, &|id| {
-                self.shared.is_open(id)
-            })
-    }
-
-    fn link_over(&self, node: NodeId, dir: NodeId, name: &str) -> Result<()> {
-        self.shared
-            .write()
-            .link((node, dir, name), ExistingTarget::Replace, &|id| {
-                self.shared.is_open(id)
-            })
-    }
-
-    fn rename(
-        &self,
-        from: (NodeId, &str),
-        to: (NodeId, &str),
-        existing: ExistingTarget,
-    ) -> Result<()> {
-        let mut volume = self.shared.write();
-        volume.rename(from, to, existing, &|id| self.shared.is_open(id))
-    }
-
-    fn swap(&self, a: (NodeId, &str), b: (NodeId, &str)) -> Result<()> {
-        self.shared.write().swap(a, b)
-    }
-
-    fn remove(&self, dir: NodeId, name: &str) -> Result<()> {
-        let mut volume = self.shared.write();
-        volume.remove(dir, name, &|id| self.shared.is_open(id))
-    }
-
-    fn open_mut(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {
-        let open = OpenFork::open(&self.shared, node, fork)?;
-        open.check_writable()?;
-        Ok(open)
-    }
-
-    fn create_unlinked(&self, new: &NewNode) -> Result<NodeId> {
-        self.shared.write().create_unlinked(new)
-    }
-
-    fn link_unlinked(
-        &self,
-        node: NodeId,
-        dir: NodeId,
-        name: &str,
-        existing: ExistingTarget,
-    ) -> Result<()> {
-        self.shared
-            .write()
-            .link_unlinked(node, dir, name, existing, &|id| self.shared.is_open(id))
-    }
-
-    fn discard_unlinked(&self, node: NodeId) -> Result<()> {
-        self.shared
-            .write()
-            .discard_unlinked(node, &|id| self.shared.is_open(id))
-    }
+    change_shared!();
 
     fn store(&self, node: NodeId, stored: &Stored<'_>) -> Result<()> {
         exchange::store(&self.shared, node, stored)
