@@ -6,8 +6,8 @@ use zerocopy::little_endian::{U32, U64};
 use super::objects::{Objects, is_device};
 use super::streams::{NodeBlocks, Part};
 use crate::apfs::layout::{
-    DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, entry_field,
-    field_flags, inode_field, inode_flags, mode_type, nanoseconds, xattr_name,
+    DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, field_flags,
+    inode_field, inode_flags, mode_type, nanoseconds, xattr_name,
 };
 use crate::build::tree::{compression, flags as bsd_flags};
 use crate::source::{SourceKind, SourceNode};
@@ -158,18 +158,7 @@ impl Style {
             added: self.volume_date(),
             flags: (mode >> 12).into(),
         };
-        out.extend_from_slice(entry.as_bytes());
-        if let Some(sibling) = sibling {
-            let sibling = U64::from(sibling);
-            XFields::put(
-                &[(
-                    entry_field::SIBLING_ID,
-                    field_flags::DO_NOT_COPY,
-                    sibling.as_bytes(),
-                )],
-                out,
-            );
-        }
+        entry.put(sibling, out);
     }
 }
 

@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FileId, KeyRest, RecordKey, XFields, record_type};
+use super::{FileId, KeyRest, RecordKey, XFields, entry_field, field_flags, record_type};
 
 /// A directory entry; extended fields follow.
 ///
@@ -27,6 +27,15 @@ impl DirectoryEntryRaw {
     pub(crate) fn parse(value: &[u8]) -> Option<(&Self, XFields<'_>)> {
         let (entry, rest) = Self::ref_from_prefix(value).ok()?;
         Some((entry, XFields::parse(rest)?))
+    }
+
+    /// Appends the entry. `sibling` is the number of the name if the object has several.
+    pub(crate) fn put(&self, sibling: Option<FileId>, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.as_bytes());
+        if let Some(sibling) = sibling {
+            let (kind, flags) = (entry_field::SIBLING_ID, field_flags::DO_NOT_COPY);
+            XFields::put(&[(kind, flags, U64::from(sibling).as_bytes())], out);
+        }
     }
 }
 

@@ -118,8 +118,15 @@ impl Rings<'_> {
         self.store.device.flush()
     }
 
+    /// Updates the superblock in block 0, for readers that look only there.
+    pub(super) fn write_anchor(&mut self) -> Result<()> {
+        let block = self.superblock();
+        let device = &self.store.device;
+        device.write_at(0, &block).and_then(|()| device.flush())
+    }
+
     /// Returns the block of the container superblock, with its checksum.
-    pub(super) fn superblock(&mut self) -> Vec<u8> {
+    fn superblock(&mut self) -> Vec<u8> {
         let mut block = vec![0; self.store.block_size.bytes()];
         put(&mut block, 0, self.raw);
         store_checksum(&mut block);

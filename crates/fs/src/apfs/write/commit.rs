@@ -41,16 +41,11 @@ impl Volume {
         if !self.anchor_is_old {
             return Ok(());
         }
-        let block = Rings {
+        let written = Rings {
             store: &self.store,
             raw: &mut self.container,
         }
-        .superblock();
-        let written = self
-            .store
-            .device
-            .write_at(0, &block)
-            .and_then(|()| self.store.device.flush());
+        .write_anchor();
         self.failed.note(written)?;
         self.anchor_is_old = false;
         Ok(())

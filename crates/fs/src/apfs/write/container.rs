@@ -275,16 +275,11 @@ impl ContainerState {
 
     /// Updates the superblock in block 0.
     fn write_anchor(&mut self) -> Result<()> {
-        let block = Rings {
+        let written = Rings {
             store: &self.store,
             raw: &mut self.raw,
         }
-        .superblock();
-        let written = self
-            .store
-            .device
-            .write_at(0, &block)
-            .and_then(|()| self.store.device.flush());
+        .write_anchor();
         self.failed.note(written)
     }
 }

@@ -11,8 +11,8 @@ use super::volume::{Volume, corrupt};
 use crate::apfs::btree::Key;
 use crate::apfs::layout::{
     DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw,
-    SiblingMapRaw, XFields, XattrRaw, entry_field, field_flags, inode_field, inode_flags,
-    mode_type, nanoseconds, put_name, record_type, xattr_flags, xattr_name,
+    SiblingMapRaw, XattrRaw, entry_field, inode_field, inode_flags, mode_type, nanoseconds,
+    put_name, record_type, xattr_flags, xattr_name,
 };
 use crate::{ExistingTarget, FileKind, NewKind, NewNode, NodeId};
 use bandsaw_core::size::narrow;
@@ -242,18 +242,8 @@ impl Volume {
             added,
             flags: (inode.raw.mode.get() >> 12).into(),
         };
-        let mut value = raw.as_bytes().to_vec();
-        if let Some(sibling) = sibling {
-            let sibling = U64::from(sibling);
-            XFields::put(
-                &[(
-                    entry_field::SIBLING_ID,
-                    field_flags::DO_NOT_COPY,
-                    sibling.as_bytes(),
-                )],
-                &mut value,
-            );
-        }
+        let mut value = Vec::new();
+        raw.put(sibling, &mut value);
         self.put(
             RecordKey::entry(dir, name.as_bytes(), self.read.names.hash(name)),
             &value,

@@ -148,13 +148,11 @@ impl OlderCheckpoint {
             raw: &mut raw,
         }
         .write(xid, &objects)?;
-        let block = Rings {
+        Rings {
             store,
             raw: &mut raw,
         }
-        .superblock();
-        store.device.write_at(0, &block)?;
-        store.device.flush()
+        .write_anchor()
     }
 
     /// Returns the checkpoint's objects, renumbered to transaction `xid`.

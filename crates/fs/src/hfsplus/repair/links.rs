@@ -161,15 +161,16 @@ pub(super) fn is_link(file: &FileRaw) -> bool {
         && file.resource_fork.total_blocks.get() == 0
 }
 
+/// Returns the numbers of the folders that hold the targets of links.
+fn private_folders(objects: &AllObjects) -> HashSet<u32> {
+    let private = objects.all.iter().filter(|object| is_private(object));
+    private.map(RepairedObject::id).collect()
+}
+
 /// Clears the forks of links whose numbers are those of no fork: a link has no contents, and its
 /// chain and its target tell that it is one.
 fn clear_forks(objects: &mut AllObjects, steps: &mut Steps) {
-    let private: HashSet<u32> = objects
-        .all
-        .iter()
-        .filter(|object| is_private(object))
-        .map(RepairedObject::id)
-        .collect();
+    let private = private_folders(objects);
     let targets: HashSet<u32> = objects
         .all
         .iter()
@@ -242,12 +243,7 @@ fn restore_types(objects: &mut AllObjects, steps: &mut Steps) {
 /// Corrects objects that are neither a link nor the target of links: they have one name, are in no
 /// chain, and do not have the type of a link.
 fn correct_counts_elsewhere(objects: &mut AllObjects, steps: &mut Steps) {
-    let private: HashSet<u32> = objects
-        .all
-        .iter()
-        .filter(|object| is_private(object))
-        .map(RepairedObject::id)
-        .collect();
+    let private = private_folders(objects);
     for object in objects
         .all
         .iter_mut()
