@@ -10,7 +10,7 @@ use super::gate::OpenedContainer;
 use super::opening::Opening;
 use super::place::{ImagePlace, NewMode};
 use super::resumable::ResumeNote;
-use super::{FoundDisk, Image, LAYER, Layer, NetworkOptions, OpenOptions, open, remote};
+use super::{FoundDisk, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open, remote};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
@@ -110,6 +110,17 @@ impl CreateOptions {
 
     pub(super) fn new_mode(&self) -> NewMode {
         self.mode.of_secret(self.encryption.is_some())
+    }
+
+    /// Returns the options with which the image is opened for writing again.
+    pub(crate) fn reopened(&self) -> OpenOptions<'_> {
+        let encryption = self.encryption.as_ref();
+        OpenOptions {
+            access: Access::ReadWrite,
+            image_format: Some(self.format),
+            keys: encryption.map(|encryption| &encryption.passphrase as &dyn Keys),
+            ..OpenOptions::default()
+        }
     }
 
     /// Returns the band size, rounded if requested.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use super::create::{NewImage, make};
 use super::opening::Opening;
 use super::place::ImagePlace;
-use super::{CreateOptions, Draft, Image, Keys, LAYER, Layer, OpenOptions, gate};
-use crate::device::{Access, AfterDiscard, BlockDeviceExt};
+use super::{CreateOptions, Draft, Image, LAYER, Layer, gate};
+use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Silent;
 use crate::store::{Local, Open, Put, Store};
 use crate::{Error, Kind, Reason, Result};
@@ -85,16 +85,7 @@ fn begin(place: &ImagePlace, note: &ResumeNote, options: &CreateOptions) -> Resu
 
 /// Opens the kept image, of which the first `done` bytes are complete.
 fn go_on(place: &ImagePlace, done: u64, options: &CreateOptions) -> Result<Image> {
-    let keys = options
-        .encryption
-        .as_ref()
-        .map(|encryption| &encryption.passphrase as &dyn Keys);
-    let kept = OpenOptions {
-        access: Access::ReadWrite,
-        image_format: Some(options.format),
-        keys,
-        ..OpenOptions::default()
-    };
+    let kept = options.reopened();
     let mut opening = Opening::new(place.aside(), &kept);
     let opened = if options.format.is_folder() {
         opening.settled_bundle(place.folder())?

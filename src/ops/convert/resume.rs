@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::copy::{CopyCounts, copy_range, is_same};
 use super::{ConvertOptions, Converted, Order, Source, order};
-use crate::device::{Access, BlockDevice};
-use crate::open::{CreateOptions, Draft, Image, Keys, OpenOptions, open};
+use crate::device::BlockDevice;
+use crate::open::{CreateOptions, Draft, Image, open};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
@@ -50,7 +50,7 @@ pub fn resume(
     let create = options.create(from);
     let mut draft = match Draft::resumable(to, &create, &identity(from, &create)?) {
         Err(error) if error.kind() == Kind::Conflict && !options.overwrite => {
-            let image = complete(from, to, options, progress)?.ok_or(error)?;
+            let image = complete(from, to, &create, progress)?.ok_or(error)?;
             return Ok(Converted {
                 image,
                 copied: CopyCounts::default(),
@@ -80,25 +80,15 @@ pub fn resume(
 fn complete(
     from: &Image,
     to: &Path,
-    options: &ConvertOptions,
+    create: &CreateOptions,
     progress: &dyn Progress,
 ) -> Result<Option<Image>> {
-    let keys = options
-        .encryption
-        .as_ref()
-        .map(|encryption| &encryption.passphrase as &dyn Keys);
-    let opened = OpenOptions {
-        access: Access::ReadWrite,
-        image_format: Some(options.format),
-        keys,
-        ..OpenOptions::default()
-    };
     // A file that cannot be opened is not the target of a completed conversion.
-    let Ok(image) = open(to, &opened) else {
+    let Ok(image) = open(to, &create.reopened()) else {
         return Ok(None);
     };
-    let fits = image.encryption().is_some() == options.encryption.is_some()
-        && options.band_size.is_none_or(|size| {
+    let fits = image.encryption().is_some() == create.encryption.is_some()
+        && create.band_size.is_none_or(|size| {
             image
                 .bundle()
                 .is_none_or(|bundle| bundle.band_size() == size)
