@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::LAYER;
 use crate::container::sparsebundle;
-use crate::device::Access;
 use crate::store::{FileMode, Guard, Local, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result, platform};
 
@@ -173,7 +172,9 @@ impl ImagePlace {
 
     /// Opens and locks the file of an image that was kept.
     pub(super) fn open_file(&self) -> Result<Arc<LocalFile>> {
-        let file = super::lock_file(&self.aside, Access::ReadWrite)?;
+        let file = LocalFile::open_locked(&self.aside, Open::Write, Lock::Exclusive)?;
+        let file = file.ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
+        let file = Arc::new(file);
         let _ = self.image.set(NewFiles::File(file.clone()));
         Ok(file)
     }

@@ -31,7 +31,7 @@ use crate::output::Output;
 #[command(
     override_usage = "bandsaw [OPTIONS] <COMMAND>\n       bandsaw [OPTIONS] <IMAGE>    (the same as info)"
 )]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = help::EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -41,13 +41,6 @@ pub(crate) struct Cli {
 
 /// The program's own name.
 const NAME: &str = "bandsaw";
-
-pub(crate) const EXAMPLES: &str = "\
-Examples:
-  bandsaw create Docs.sparsebundle --from ~/Documents   make a sparse bundle from a folder
-  bandsaw Docs.sparsebundle                             show its layers and volumes
-  bandsaw ls -l Docs.sparsebundle:/Letters              list a folder in it
-  bandsaw extract Docs.sparsebundle out                 extract all files to a folder";
 
 /// Reads the command line. Usage errors, `--help` and `--version` exit here.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
@@ -65,11 +58,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
     let mut matches = command
         .try_get_matches_from_mut(&words)
         .unwrap_or_else(|error| match error.kind() {
-            ErrorKind::DisplayHelp => help::exit(words.clone()),
+            ErrorKind::DisplayHelp => help::exit(Cli::command(), words.clone()),
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
                 if !is_json(&words) =>
             {
-                help::exit(words.clone())
+                help::exit(Cli::command(), words.clone())
             }
             _ => refuse(with_plain_value(best_first(error)), &words),
         });

@@ -5,14 +5,20 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 
-use crate::args::Cli;
 use crate::failure;
 use crate::global_args::{Global, TERM_WIDTH};
 use crate::headings::{COMPRESSION, is_shared};
 use crate::passphrase::{Iterations, KeyWrapArgs, NewPassphrase, UnlockArgs};
 use crate::source::OpenArgs;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  bandsaw create Docs.sparsebundle --from ~/Documents   make a sparse bundle from a folder
+  bandsaw Docs.sparsebundle                             show its layers and volumes
+  bandsaw ls -l Docs.sparsebundle:/Letters              list a folder in it
+  bandsaw extract Docs.sparsebundle out                 extract all files to a folder";
 
 const MORE: &str = "Passphrases, buckets and output: bandsaw help options";
 
@@ -75,9 +81,8 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Prints the help that `words` ask for, and exits.
-pub(crate) fn exit(words: Vec<OsString>) -> ! {
-    let mut all = Cli::command();
+/// Prints the help of `all` commands that `words` ask for, and exits.
+pub(crate) fn exit(mut all: Command, words: Vec<OsString>) -> ! {
     all.build();
     match top(shortened(all)).try_get_matches_from(words) {
         Err(error) => error.exit(),
@@ -152,7 +157,7 @@ fn top(all: Command) -> Command {
     );
     let long = format!(
         "{long}\n{}\n\n{MORE}\n\n{}",
-        crate::args::EXAMPLES,
+        EXAMPLES,
         failure::exit_status_help()
     );
     all.help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}")
@@ -164,7 +169,10 @@ fn top(all: Command) -> Command {
 mod tests {
     use std::collections::BTreeMap;
 
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::args::Cli;
 
     /// Calls `each` for every visible verb and sub-verb.
     fn visit(command: &Command, each: &mut dyn FnMut(&Command)) {

@@ -1,13 +1,12 @@
 //! Images that this program itself has in use.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use bandsaw::address::{ImagePath, shown};
+use bandsaw::address::{ImagePath, redacted, shown};
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_registry::{Entry, Registry, Use};
 
 use crate::failure::Failure;
-use crate::source::whole_name;
 
 /// Returns the error about `image`, naming the command that uses it if that is one of this
 /// program.
@@ -64,6 +63,14 @@ pub(crate) fn way_out(entry: &Entry) -> String {
             format!("run `bandsaw detach {folder}` first, or read the files in {folder}")
         }
         None => format!("run `bandsaw detach {}` first", entry.device),
+    }
+}
+
+/// Returns the name of an image that is valid anywhere: an absolute path, or a URL without secrets.
+pub(crate) fn whole_name(image: &Path) -> PathBuf {
+    match image.to_str().filter(|text| text.contains("://")) {
+        Some(url) => redacted(url).into_owned().into(),
+        None => std::path::absolute(image).unwrap_or_else(|_| image.to_owned()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use bandsaw::address::{Address, ImagePath, redacted, shown};
+use bandsaw::address::{Address, ImagePath, shown};
 use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
@@ -497,14 +497,6 @@ pub(crate) fn normal(path: &str) -> String {
     path.split('/')
         .filter(|part| !matches!(*part, "" | "."))
         .fold(String::new(), |path, part| path + "/" + part)
-}
-
-/// Returns the name of an image that is valid anywhere: an absolute path, or a URL without secrets.
-pub(crate) fn whole_name(image: &Path) -> PathBuf {
-    match image.to_str().filter(|text| text.contains("://")) {
-        Some(url) => redacted(url).into_owned().into(),
-        None => std::path::absolute(image).unwrap_or_else(|_| image.to_owned()),
-    }
 }
 
 /// Returns a hint with the image below the layer at `image`, if one is found beside it. `None` if

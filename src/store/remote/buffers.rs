@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::pages::PAGE;
 use crate::sync::Mutex;
+
+/// Bytes of a page, the unit of fetching, caching and dirty tracking.
+pub(super) const PAGE: u64 = 64 << 10;
 
 /// Bytes of one allocation. Large enough for a memory mapping of its own with every known allocator
 /// (glibc uses one from 32 MiB on, independent of its adaptive threshold): its pages are committed

@@ -12,7 +12,7 @@ use super::layout::{Document, EntryPurpose, LAYER, Name, OBJECTS, ObjectId, ROOT
 use super::lease::{self, Heartbeat};
 use super::log::Log;
 use super::names::NameState;
-use super::shared::Shared;
+use super::shared::{Draft, Shared};
 use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
@@ -21,15 +21,6 @@ use crate::{Error, Kind, Result};
 
 /// The generation of a bundle's first writer.
 const FIRST: u64 = 1;
-
-/// The kind of a new bundle before its commit.
-#[derive(Debug, Clone)]
-pub(super) enum Draft {
-    /// The first bundle under its prefix.
-    New(RemoteOptions),
-    /// The successor of a bundle, whose lease is held.
-    Replacing,
-}
 
 impl Remote {
     /// Begins a new bundle behind `objects`, to be filled and then [published](Self::publish).

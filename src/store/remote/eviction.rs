@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::buffers::PAGE;
 use super::cache::Cache;
 use super::file::File;
 use super::names::NameState;
-use super::pages::PAGE;
 use super::shared::Shared;
 use crate::Result;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::buffers::Buffer;
+use super::buffers::{Buffer, PAGE};
 use super::cache::Key;
 use super::file::File;
-use super::pages::{PAGE, Pages, Source};
+use super::pages::{Pages, Source};
 use super::shared::Shared;
 use crate::sync::{Condvar, Mutex};
 use crate::{Result, parallel};

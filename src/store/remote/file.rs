@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Session;
-use super::buffers::Buffer;
+use super::buffers::{Buffer, PAGE};
 use super::cache::Key;
 use super::fetch::FetchingPages;
 use super::layout::{FileState, LAYER, Part};
 use super::names::Listed;
-use super::pages::{PAGE, PageData, Pages, Source};
+use super::pages::{PageData, Pages, Source};
 use super::prefetch::AccessPattern;
 use super::shared::Shared;
 use crate::device::{

@@ -122,7 +122,8 @@ impl Remote {
     /// writes it; also if the cache holds flushed data that is not in the store, and another writer
     /// has changed the bundle since. Otherwise that data is committed first.
     pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
-        if !options.part.is_power_of_two() || options.part < pages::PAGE || options.part > 1 << 30 {
+        if !options.part.is_power_of_two() || options.part < buffers::PAGE || options.part > 1 << 30
+        {
             return Err(Error::new(
                 Kind::Invalid,
                 LAYER,

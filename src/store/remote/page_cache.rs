@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::buffers::Buffers;
-use super::pages::PAGE;
+use super::buffers::{Buffers, PAGE};
 use crate::sync::{Mutex, MutexGuard};
 
 /// Byte counts of a page, or of several.

@@ -5,13 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::buffers::Buffer;
+use super::buffers::{Buffer, PAGE};
 use super::cache::{Block, Key};
 use super::layout::{FileState, ObjectId, Part, Plain};
 use super::page_cache::{ByteCounts, PageCache};
-
-/// Bytes of a page, the unit of fetching, caching and dirty tracking.
-pub(super) const PAGE: u64 = 64 << 10;
 
 /// A cached page: in memory, on the local disk, in both places, or zeros, which need none.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::buffers::PAGE;
 use super::fetch::Claimed;
 use super::file::File;
 use super::names::NameState;
-use super::pages::PAGE;
 use super::shared::Shared;
 
 /// Bytes that one task fetches, in one request; half of it until so much was read. Every request

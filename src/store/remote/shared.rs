@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use super::RemoteOptions;
 use super::cache::Cache;
-use super::draft::Draft;
 use super::file::File;
 use super::layout::{LAYER, LeaseHolder, Name, ObjectId, Plain};
 use super::lease;
@@ -58,6 +57,15 @@ struct Commits {
     lost: Mutex<Option<(Kind, String)>>,
     /// Held shared while bytes are located and read, exclusively while they are moved.
     moving: RwLock<()>,
+}
+
+/// The kind of a new bundle before its commit.
+#[derive(Debug, Clone)]
+pub(super) enum Draft {
+    /// The first bundle under its prefix.
+    New(RemoteOptions),
+    /// The successor of a bundle, whose lease is held.
+    Replacing,
 }
 
 /// The names of the objects that this writer creates.

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::buffers::Buffer;
+use super::buffers::{Buffer, PAGE};
 use super::cache::{Block, Cache, NameRecord};
 use super::file::File;
 use super::layout::LAYER;
 use super::names::NameState;
-use super::pages::PAGE;
 use super::periodic::PeriodicTask;
 use super::shared::Shared;
 use crate::{Error, Kind, Result};

@@ -74,7 +74,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// Checks all rules:
 ///
 /// * imports within the library run one way, and formats do not import each other;
-/// * no more than six files use each other in a circle;
+/// * no more than five files use each other in a circle;
 /// * every Rust file begins with a module comment;
 /// * unsafe code is allowed in the named places only, the library does not print, layouts do no
 ///   I/O;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal};
 
 use super::{Detached, kernel, server};
 use crate::failure::{Failure, Outcome};
-use crate::source::whole_name;
+use crate::in_use::whole_name;
 
 const LAYER: &str = "detach";
 /// The time that a server has for writing its pending data.

@@ -22,9 +22,10 @@ use super::mountables::{self, Mountable};
 use super::{Attached, AttachedVolume, background, kernel};
 use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
+use crate::in_use::whole_name;
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::source::{OpenArgs, whole_name};
+use crate::source::OpenArgs;
 use crate::verifying::VerifyArgs;
 
 /// The task of a server.

@@ -17,9 +17,10 @@ use serde::Serialize;
 use super::trim;
 use crate::exports::{self, Part};
 use crate::failure::{Failure, Outcome};
+use crate::in_use::whole_name;
 use crate::output::Output;
 use crate::signals::{self, Signals};
-use crate::source::{self, OpenArgs, whole_name};
+use crate::source::{self, OpenArgs};
 
 /// The port of NBD.
 const PORT: u16 = 10809;

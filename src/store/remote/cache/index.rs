@@ -18,7 +18,7 @@
 
 use std::collections::HashSet;
 
-use super::super::pages::PAGE;
+use super::super::buffers::PAGE;
 use super::{Entry, INDEX, Key, odd};
 use crate::device::BlockDeviceExt;
 use crate::store::{Open, Put, Store};

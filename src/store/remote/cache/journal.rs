@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::super::buffers::PAGE;
 use super::super::fields::{Fields, Lines, escaped};
 use super::super::layout::{
     Document, EntryPurpose, FileState, LARGEST, LAYER, ObjectId, Role, encode_file, log_key,
     take_file, take_part,
 };
 use super::super::log::read_all;
-use super::super::pages::PAGE;
 use super::{BLOCKS, Block, JOURNAL, odd};
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::store::objects::Objects;

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::buffers::PAGE;
 use super::layout::{LAYER, ObjectId, Plain};
-use super::pages::PAGE;
 use crate::device::Access;
 use crate::store::{Guard, Lock, Store};
 use crate::sync::{Mutex, MutexGuard};
