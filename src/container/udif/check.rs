@@ -3,13 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 
 use crc32fast::Hasher;
 
-use super::chunks::{Chunk, Chunks, chunk};
-use super::contents::ChunkReader;
-use super::index::{disk_len, read_resources, read_trailer};
+use super::chunks::{Chunk, chunk};
+use super::index::{read_resources, read_trailer};
 use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table};
 use super::resources::Resource;
 use super::set::{Fork, SegmentPart};
@@ -73,17 +71,7 @@ pub fn check(
     {
         tables[number].runs[run].sector_count = 0;
     }
-    let chunks = Chunks::new(&tables, fork.len())?;
-    let len = disk_len(&koly, &chunks)?;
-    let contents = Arc::new(ChunkReader::new(fork, chunks, len));
-    Ok(Udif {
-        contents,
-        first,
-        koly,
-        tables,
-        resources,
-        ahead: Arc::default(),
-    })
+    Udif::of_tables(first, koly, fork, resources, tables)
 }
 
 /// Checks that the regions named in the trailer do not overlap.

@@ -159,6 +159,16 @@ impl Udif {
     fn new(first: Arc<dyn BlockDevice>, koly: Koly, fork: Fork) -> Result<Self> {
         let resources = read_resources(&*first, &koly)?;
         let tables = parse_tables(&resources, &koly)?;
+        Self::of_tables(first, koly, fork, resources, tables)
+    }
+
+    fn of_tables(
+        first: Arc<dyn BlockDevice>,
+        koly: Koly,
+        fork: Fork,
+        resources: Vec<Resource>,
+        tables: Vec<Table>,
+    ) -> Result<Self> {
         let chunks = Chunks::new(&tables, fork.len())?;
         let len = disk_len(&koly, &chunks)?;
         let contents = Arc::new(ChunkReader::new(fork, chunks, len));

@@ -251,24 +251,13 @@ impl CompressedTree<'_> {
             fork[at..at + bytes.len()].copy_from_slice(bytes);
             Ok(())
         };
-        let packed = self.with_plain(&mut |plain| {
-            pack(
-                plain,
-                self.options.packing,
-                bounds,
-                self.progress,
-                &mut write,
-            )
-        })?;
+        let packed = self.packed(bounds, &mut write)?;
         let Some(packed) = packed else {
             return Ok(None);
         };
         let place = self.spool.take(fork.len() as u64);
         self.spool.device.write_at(place.start, &fork)?;
-        if self.options.verify {
-            let fork: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(fork));
-            self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
-        }
+        self.compare(&packed, Arc::new(Memory::read_only(fork)))?;
         Ok(Some(Spooled {
             packed,
             fork: place.start,
@@ -278,32 +267,38 @@ impl CompressedTree<'_> {
     fn pack_large(&self, bounds: decmpfs::Bounds) -> Result<Option<Spooled>> {
         let place = self.spool.take(bounds.fork);
         let mut write = |at: u64, bytes: &[u8]| self.spool.device.write_at(place.start + at, bytes);
-        let packed = self.with_plain(&mut |plain| {
-            pack(
-                plain,
-                self.options.packing,
-                bounds,
-                self.progress,
-                &mut write,
-            )
-        })?;
+        let packed = self.packed(bounds, &mut write)?;
         let used = packed.as_ref().map_or(0, |packed| packed.fork_len);
         self.spool.give_back(place.start + used..place.end)?;
         let Some(packed) = packed else {
             return Ok(None);
         };
-        if self.options.verify {
-            let fork = Slice::new(
-                self.spool.device.clone(),
-                place.start..place.start + packed.fork_len,
-            )?;
-            let fork: Arc<dyn BlockDevice> = Arc::new(fork);
-            self.with_plain(&mut |plain| compare(plain, &packed, fork.clone(), self.progress))?;
-        }
+        let fork = place.start..place.start + packed.fork_len;
+        self.compare(
+            &packed,
+            Arc::new(Slice::new(self.spool.device.clone(), fork)?),
+        )?;
         Ok(Some(Spooled {
             packed,
             fork: place.start,
         }))
+    }
+
+    fn packed(
+        &self,
+        bounds: decmpfs::Bounds,
+        write: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
+    ) -> Result<Option<PackedFile>> {
+        let options = self.options.packing;
+        self.with_plain(&mut |plain| pack(plain, options, bounds, self.progress, write))
+    }
+
+    /// Refuses a packed form that does not decode to the original contents, if that is requested.
+    fn compare(&self, packed: &PackedFile, fork: Arc<dyn BlockDevice>) -> Result<()> {
+        if !self.options.verify {
+            return Ok(());
+        }
+        self.with_plain(&mut |plain| compare(plain, packed, fork.clone(), self.progress))
     }
 
     /// Calls `each` with a reader of the file's contents.
