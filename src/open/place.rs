@@ -163,7 +163,7 @@ impl ImagePlace {
     /// Creates the file of the image, empty and locked.
     pub(super) fn create_file(&self) -> Result<Arc<LocalFile>> {
         let file = LocalFile::create_new(&self.aside, self.mode)?
-            .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "the partition number is in use"))?;
+            .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "the temporary name is in use"))?;
         file.lock(Lock::Exclusive)?;
         let file = Arc::new(file);
         let _ = self.image.set(NewFiles::File(file.clone()));
@@ -306,14 +306,24 @@ fn unused_name(target: &Path) -> Result<PathBuf> {
 /// Renames to a name that must not exist.
 fn move_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // File systems without the flag: a name created between the check and the rename is
-        // overwritten.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match fs::symlink_metadata(to) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
-            Err(source) => Err(source),
-            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-        },
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => move_without_flag(from, to),
         moved => Ok(moved?),
+    }
+}
+
+/// Renames to a name that must not exist on a file system that has no flag for that.
+fn move_without_flag(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => return Err(source),
+        // A folder, or no hard links here either.
+        Err(_) => {}
+        Ok(()) => return fs::remove_file(from),
+    }
+    match fs::symlink_metadata(to) {
+        // A name that is created now is overwritten.
+        Err(source) if source.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+        Err(source) => Err(source),
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
     }
 }
 
@@ -332,4 +342,29 @@ fn exchange(old: &ReplacedImage, from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(to, &aside)?;
     fs::rename(from, to).or_else(|error| fs::rename(&aside, to).and(Err(error)))?;
     fs::rename(&aside, from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_replaced_unasked() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |name: &str| folder.path().join(name);
+        for rename in [move_new, move_without_flag] {
+            fs::write(name("new"), b"new").unwrap();
+            fs::create_dir(name("folder")).unwrap();
+            fs::write(name("other"), b"other").unwrap();
+            for from in ["new", "folder"] {
+                let refused = rename(&name(from), &name("other")).unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{from}");
+                rename(&name(from), &name("free")).unwrap();
+                assert!(!name(from).exists(), "{from}");
+                fs::rename(name("free"), name(from)).unwrap();
+            }
+            assert_eq!(fs::read(name("other")).unwrap(), b"other");
+            fs::remove_dir(name("folder")).unwrap();
+        }
+    }
 }
