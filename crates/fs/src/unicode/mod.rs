@@ -30,7 +30,7 @@ pub(crate) fn normalize(name: &str, fold: bool) -> Vec<u32> {
     }
     let mut decomposed = Vec::with_capacity(name.len());
     for char in name.chars() {
-        decompose(char.into(), &mut decomposed);
+        decompose(char.into(), &mut |code| decomposed.push(code));
     }
     let mut out = decomposed;
     reorder(&mut out);
@@ -47,14 +47,21 @@ pub(crate) fn normalize(name: &str, fold: bool) -> Vec<u32> {
     out
 }
 
-/// Appends the decomposition of a character, not yet in canonical order.
-fn decompose(code: u32, out: &mut Vec<u32>) {
+/// Calls `push` with the characters of a decomposition, not yet in canonical order. A Hangul syllable is
+/// arithmetic: leading consonant, vowel, and perhaps a trailing consonant.
+pub(crate) fn decompose(code: u32, push: &mut impl FnMut(u32)) {
     if HANGUL.contains(&code) {
-        return decompose_hangul(code, out);
+        let index = code - HANGUL.start();
+        push(0x1100 + index / 588);
+        push(0x1161 + index % 588 / 28);
+        if !index.is_multiple_of(28) {
+            push(0x11A7 + index % 28);
+        }
+        return;
     }
     match decomposition(code) {
-        Some(decomposition) => out.extend_from_slice(decomposition),
-        None => out.push(code),
+        Some(decomposition) => decomposition.iter().copied().for_each(push),
+        None => push(code),
     }
 }
 
@@ -67,15 +74,6 @@ pub(crate) fn decomposing() -> impl Iterator<Item = u32> {
 /// none.
 pub(crate) fn decomposition(code: u32) -> Option<&'static [u32]> {
     mapping(&decompositions::DECOMPOSED, &decompositions::POOL, code)
-}
-
-/// A Hangul syllable is arithmetic: leading consonant, vowel, and perhaps a trailing consonant.
-fn decompose_hangul(syllable: u32, out: &mut Vec<u32>) {
-    let index = syllable - HANGUL.start();
-    out.extend([0x1100 + index / 588, 0x1161 + index % 588 / 28]);
-    if !index.is_multiple_of(28) {
-        out.push(0x11A7 + index % 28);
-    }
 }
 
 /// Characters at equal distances, with mappings of one length that follow each other in a pool: the first

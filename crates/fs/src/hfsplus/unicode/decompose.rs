@@ -7,26 +7,26 @@ use crate::hfsplus::layout::MAX_NAME_UNITS;
 use crate::unicode;
 use bandsaw_core::size::narrow;
 
-const HANGUL: std::ops::RangeInclusive<u16> = 0xAC00..=0xD7A3;
 /// Units that HFS+ does not decompose. All others decompose as in Unicode 16.0; a test holds them frozen.
 const KEPT: [std::ops::RangeInclusive<u16>; 3] =
     [0x1B00..=0x1B7F, 0x2000..=0x2FFF, 0xF900..=0xFAFF];
 
+fn is_kept(unit: u16) -> bool {
+    KEPT.iter().any(|range| range.contains(&unit))
+}
+
 /// Returns the units that `unit`, no Hangul syllable, decomposes into. `None`: it does not.
 pub(super) fn decomposition(unit: u16) -> Option<&'static [u32]> {
-    let is_kept = KEPT.iter().any(|range| range.contains(&unit));
-    unicode::decomposition(unit.into()).filter(|_| !is_kept)
+    unicode::decomposition(unit.into()).filter(|_| !is_kept(unit))
 }
 
 /// Appends the decomposition of `char`, not yet in canonical order.
 pub(super) fn push(char: char, out: &mut Vec<U16>) {
     match u16::try_from(u32::from(char)) {
-        Ok(unit) if unit < 0xC0 => out.push(unit.into()),
-        Ok(unit) if HANGUL.contains(&unit) => push_hangul(unit, out),
-        Ok(unit) => match decomposition(unit) {
-            Some(units) => out.extend(units.iter().map(|&unit| U16::new(narrow(unit)))),
-            None => out.push(unit.into()),
-        },
+        Ok(unit) if unit < 0xC0 || is_kept(unit) => out.push(unit.into()),
+        Ok(unit) => {
+            unicode::decompose(unit.into(), &mut |code| out.push(U16::new(narrow(code))));
+        }
         // No character above U+FFFF decomposes.
         Err(_) => super::push_units(char, out),
     }
@@ -76,17 +76,6 @@ pub(crate) fn redecomposed(name: &[U16]) -> Option<Vec<U16>> {
     }
     reorder(&mut out);
     (out.len() <= MAX_NAME_UNITS).then_some(out)
-}
-
-/// Appends the decomposition of a Hangul syllable, which is computed: leading consonant, vowel, and
-/// possibly a trailing consonant.
-fn push_hangul(syllable: u16, out: &mut Vec<U16>) {
-    let index = syllable - HANGUL.start();
-    out.push((0x1100 + index / 588).into());
-    out.push((0x1161 + index % 588 / 28).into());
-    if !index.is_multiple_of(28) {
-        out.push((0x11A7 + index % 28).into());
-    }
 }
 
 /// Sorts each run of combining characters by class. Equal classes keep their order, characters of
