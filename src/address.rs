@@ -34,7 +34,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 use escaping::{escape, find_bare, unescape};
 
 pub use crate::error::{Secrets, redacted, shown};
@@ -74,7 +74,7 @@ impl Address {
     /// Parses an address. `exists` returns true if a host path exists; it is not called for URLs,
     /// nor for `./` paths.
     ///
-    /// [`Kind::Invalid`] for text that fits no form; the message names the part that is wrong.
+    /// [`Kind::Invalid`](crate::Kind) for text that fits no form; the message names the part that is wrong.
     pub fn parse(text: &str, exists: &dyn Fn(&Path) -> bool) -> Result<Self> {
         let (image, rest) = text.split_at(image_end(text, exists));
         if image.is_empty() {
@@ -288,11 +288,11 @@ fn ordinal(text: &str) -> Option<u32> {
 }
 
 fn invalid(text: &str, why: &'static str) -> Error {
-    Error::new(Kind::Invalid, LAYER, why).named(format!("{text:?}"))
+    Error::invalid(LAYER, why).named(format!("{text:?}"))
 }
 
 fn invalid_bytes(text: &OsStr, why: &'static str) -> Error {
-    Error::new(Kind::Invalid, LAYER, why).named(shown(text))
+    Error::invalid(LAYER, why).named(shown(text))
 }
 
 #[cfg(test)]
@@ -300,6 +300,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Kind;
 
     fn nothing_exists(_: &Path) -> bool {
         false

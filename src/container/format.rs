@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::codec::Codec;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// An image format with hdiutil's code, in the order in which they are listed for users.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -291,8 +291,7 @@ impl FromStr for Format {
                     .iter()
                     .map(|format| format.code().to_ascii_lowercase())
                     .collect();
-                Error::new(
-                    Kind::Invalid,
+                Error::invalid(
                     "format",
                     format!("unknown name; expected one of {}", known.join(", ")),
                 )
@@ -304,6 +303,7 @@ impl FromStr for Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn the_table_is_in_the_order_of_the_formats() {

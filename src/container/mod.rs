@@ -26,7 +26,7 @@ pub mod udif;
 pub use format::{ContainerKind, Format};
 
 use crate::error::Place;
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Reason, Result};
 
 /// Size of a sector in bytes; the part of a file after the last whole sector is not part of the
 /// disk.
@@ -91,7 +91,7 @@ impl BandSizes {
             "invalid band size {size}: expected a multiple of {unit} from {least} to {most} \
              bytes; {nearest}"
         );
-        Err(Error::new(Kind::Invalid, layer, message).because(Reason::BandSize))
+        Err(Error::invalid(layer, message).because(Reason::BandSize))
     }
 
     /// Returns the valid size nearest to `size`.
@@ -116,16 +116,14 @@ impl BandSizes {
 /// Fails if `len` is not a valid length of a disk.
 pub(crate) fn check_len(layer: &'static str, len: u64) -> Result<()> {
     if len == 0 || !len.is_multiple_of(SECTOR) {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             layer,
             format!("{len} bytes are not a whole number of {SECTOR}-byte sectors"),
         ));
     }
     // hdiutil's limit, and that of file offsets.
     if len > i64::MAX as u64 {
-        return Err(Error::new(
-            Kind::Limit,
+        return Err(Error::limit(
             layer,
             format!("{len} bytes are more than 2^63 - {SECTOR}"),
         ));

@@ -30,7 +30,7 @@ pub(crate) fn parse(
     max_values: usize,
     max_bytes: u64,
 ) -> Result<Dictionary> {
-    let limit = |text: String| Error::new(Kind::Limit, layer, text);
+    let limit = |text: String| Error::limit(layer, text);
     let corrupt = || Error::new(Kind::Corrupt, layer, "expected a property list");
     // The texts of the crate are those of its types.
     let broken = |error: plist::Error| match error.is_eof() {

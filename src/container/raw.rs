@@ -7,7 +7,7 @@ use super::{SECTOR, check_len};
 use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::size::narrow;
 use crate::store::{Open, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "raw image";
 
@@ -28,7 +28,7 @@ impl Raw {
     pub fn create(store: &dyn Store, name: &str, len: u64) -> Result<Self> {
         check_len(LAYER, len)?;
         let Some(file) = store.open(name, Open::CreateNew)? else {
-            return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
+            return Err(Error::conflict(LAYER, "already exists").named(name));
         };
         Self::blank(file, len).inspect_err(|_| {
             // Best effort: the caller needs the first error.
@@ -105,6 +105,7 @@ impl BlockDevice for Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::device::{BlockDeviceExt, Memory};
     use crate::store::MemoryStore;
 

@@ -31,9 +31,7 @@ impl Volume {
     /// Returns the APFS container. [`Kind::Invalid`] if the volume is not one.
     pub fn container(&self) -> Result<Arc<Container>> {
         if !self.format.is_container() {
-            return Err(
-                Error::new(Kind::Invalid, "volume", "not an APFS container").named(self.place())
-            );
+            return Err(Error::invalid("volume", "not an APFS container").named(self.place()));
         }
         if let Some(container) = self.surveyed.0.lock().take() {
             return Ok(container);

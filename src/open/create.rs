@@ -20,7 +20,7 @@ use crate::crypt::{self, Description, Encryption, Protection};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
 use crate::store::{LocalFile, Remote, Status, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Options of a new image. The default is a raw image without a length, which must be set.
 #[derive(Debug, Clone, Default)]
@@ -62,8 +62,7 @@ impl CreateOptions {
             ));
         }
         if self.band_size.is_some() && !format.has_bands() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!("{format} ({}) has no bands", format.description()),
             ));
@@ -78,13 +77,12 @@ impl CreateOptions {
             "invalid sector size {size}: {format} supports {}",
             sizes.join(" or ")
         );
-        Err(Error::new(Kind::Invalid, LAYER, message))
+        Err(Error::invalid(LAYER, message))
     }
 
     fn check_encryption(&self) -> Result<()> {
         if self.thin && (self.encryption.is_none() || !self.format.is_plain()) {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "thin or full allocation applies to encrypted raw images only",
             ));
@@ -158,7 +156,7 @@ impl CreateOptions {
             self.format.description(),
             self.format
         );
-        Err(Error::new(Kind::Invalid, LAYER, message))
+        Err(Error::invalid(LAYER, message))
     }
 }
 
@@ -182,7 +180,7 @@ pub struct Draft {
 impl Draft {
     /// Creates a blank image that is to be at `path`.
     ///
-    /// [`Kind::Conflict`] if `path` exists, unless it is an image that is not in use and
+    /// [`Kind::Conflict`](crate::Kind) if `path` exists, unless it is an image that is not in use and
     /// `overwrite` is set. Only files and sparse bundles are ever replaced, no other folders and no
     /// symbolic links.
     pub fn new(path: &Path, options: &CreateOptions) -> Result<Self> {

@@ -179,7 +179,7 @@ pub(super) fn refuse_snapshot(volume: &Volume, wanted: VolumeQuery<'_>) -> Resul
         return Ok(());
     }
     let message = format!("{} has no snapshots", volume.format);
-    Err(Error::new(Kind::Invalid, LAYER, message).named(volume.place()))
+    Err(Error::invalid(LAYER, message).named(volume.place()))
 }
 
 /// Returns the error about an operation that the format of a volume does not have.

@@ -402,11 +402,7 @@ fn examine_container(
             Ok(disk)
         }),
         ContainerKind::Raw => Ok(check_raw(plain, problems)),
-        ContainerKind::Bundle => Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "is a file, expected a folder (UDSB)",
-        )),
+        ContainerKind::Bundle => Err(Error::invalid(LAYER, "is a file, expected a folder (UDSB)")),
         ContainerKind::Udif => parts
             .and_then(|parts| udif::check(parts, problems, progress))
             .map(|image| Arc::new(image) as _),

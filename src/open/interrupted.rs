@@ -93,7 +93,7 @@ pub(crate) fn check(path: &Path, access: Access) -> Result<Option<String>> {
 
 /// Returns the error about an interrupted repair.
 pub(crate) fn error() -> Error {
-    Error::new(Kind::Conflict, LAYER, MESSAGE).because(Reason::RepairInterrupted)
+    Error::conflict(LAYER, MESSAGE).because(Reason::RepairInterrupted)
 }
 
 /// Returns true if one of the repairs in a folder of undo data, or its undo, was interrupted.

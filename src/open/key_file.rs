@@ -10,7 +10,7 @@ use crate::container::sparsebundle;
 use crate::crypt::{self, Description, KeyRing, LockedHeader};
 use crate::device::{Access, BlockDevice};
 use crate::store::{Guard, Local, LocalFile, Lock, Open, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const IN_BUCKET: &str = "cannot erase keys in a bucket: it may keep older versions; remove all \
                          objects of the image instead";
@@ -118,7 +118,7 @@ impl KeyFile {
     /// Refuses to erase keys of which copies are known to remain.
     pub fn check_erasable(&self) -> Result<()> {
         self.copies.map_or(Ok(()), |copies| {
-            Err(Error::new(Kind::Conflict, LAYER, copies).in_file(&self.path))
+            Err(Error::conflict(LAYER, copies).in_file(&self.path))
         })
     }
 

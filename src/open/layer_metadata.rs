@@ -11,7 +11,7 @@ use super::LAYER;
 use crate::address::redacted;
 use crate::container::asif::{Asif, Metadata};
 use crate::container::stack::{Identity, Link, Role};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const BELOW: &str = "bandsaw";
 const COMMIT: &str = "bandsaw commit";
@@ -75,7 +75,7 @@ impl ParentNote {
                 "the layer was created over {}, a disk of {} bytes, but this one has {}",
                 then.below, then.size, self.size
             );
-            return Err(Error::new(Kind::Conflict, LAYER, message));
+            return Err(Error::conflict(LAYER, message));
         }
         let changed = then.modified.is_some() && self.modified != then.modified;
         Ok(changed.then(|| {

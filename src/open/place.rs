@@ -92,7 +92,7 @@ impl ImagePlace {
             Err(source) if source.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(Error::io(LAYER, "read metadata", source)),
             Ok(_) if !overwrite => {
-                return Err(Error::new(Kind::Conflict, LAYER, "already exists"));
+                return Err(Error::conflict(LAYER, "already exists"));
             }
             Ok(meta) => Some(ReplacedImage::lock(target, &meta)?),
         };
@@ -163,7 +163,7 @@ impl ImagePlace {
     /// Creates the file of the image, empty and locked.
     pub(super) fn create_file(&self) -> Result<Arc<LocalFile>> {
         let file = LocalFile::create_new(&self.aside, self.mode)?
-            .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "the temporary name is in use"))?;
+            .ok_or_else(|| Error::conflict(LAYER, "the temporary name is in use"))?;
         file.lock(Lock::Exclusive)?;
         let file = Arc::new(file);
         let _ = self.image.set(NewFiles::File(file.clone()));
@@ -238,20 +238,10 @@ impl Drop for ImagePlace {
 
 impl ReplacedImage {
     fn lock(path: &Path, meta: &fs::Metadata) -> Result<Self> {
-        let refused = |what: &str| {
-            Err(Error::new(
-                Kind::Conflict,
-                LAYER,
-                format!("cannot overwrite {what}"),
-            ))
-        };
+        let refused = |what: &str| Err(Error::conflict(LAYER, format!("cannot overwrite {what}")));
         if meta.is_file() {
             let Some(file) = LocalFile::open(path, Open::Read)? else {
-                return Err(Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "removed by another program",
-                ));
+                return Err(Error::conflict(LAYER, "removed by another program"));
             };
             file.lock(Lock::Exclusive)?;
             return Ok(Self::File(file));
@@ -280,11 +270,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// Returns the prefix of the temporary names of an image at `target`.
 fn unfinished(target: &Path) -> Result<OsString> {
     let Some(name) = target.file_name() else {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "invalid name for a new image",
-        ));
+        return Err(Error::invalid(LAYER, "invalid name for a new image"));
     };
     Ok(platform::hidden_name(name, ".new-"))
 }

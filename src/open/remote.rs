@@ -108,7 +108,7 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
                 "cannot store {format} in a bucket: objects are replaced as a whole; use --format \
                  udsb"
             );
-            Err(Error::new(Kind::Invalid, LAYER, message).in_file(path))
+            Err(Error::invalid(LAYER, message).in_file(path))
         }
         Some(("s3", _)) | None => Ok(()),
         Some(("http" | "https", _)) => {
@@ -136,7 +136,7 @@ pub(super) fn draft(
     if overwrite && !is_bundle && !there.is_empty()? {
         let message = "the prefix has objects that are not of a sparse bundle and are not \
                        overwritten";
-        return Err(Error::new(Kind::Conflict, LAYER, message));
+        return Err(Error::conflict(LAYER, message));
     }
     let options = RemoteOptions {
         steal: network.steal_lease,
@@ -208,8 +208,7 @@ mod network {
 
     fn place(url: &str) -> Result<BucketPlace> {
         let invalid = || {
-            Error::new(
-                Kind::Invalid,
+            Error::invalid(
                 LAYER,
                 "expected two hexadecimal digits after %; write a % as %25",
             )

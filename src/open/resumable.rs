@@ -116,7 +116,7 @@ fn refusal(place: &ImagePlace) -> Error {
         "{} is an unfinished image of another source or with other options",
         place.aside().display()
     );
-    Error::new(Kind::Conflict, LAYER, message).because(Reason::PartialExists)
+    Error::conflict(LAYER, message).because(Reason::PartialExists)
 }
 
 /// The note beside an unfinished image.

@@ -73,14 +73,14 @@ fn check_first(path: &Path, Segment { number, count, .. }: Segment) -> Result<()
         let first = first.map_or_else(String::new, |first| format!(", {first}"));
         let message =
             format!("part {number} of an image in {count} files; open the first part{first}");
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     }
     if count > udif::MAX_PARTS {
         let message = format!(
             "the image has {count} parts: at most {} are supported",
             udif::MAX_PARTS
         );
-        return Err(Error::new(Kind::Limit, LAYER, message));
+        return Err(Error::limit(LAYER, message));
     }
     Ok(())
 }

@@ -335,9 +335,7 @@ pub fn create_layer(
         },
     )?;
     if options.role == Role::Cache && below.links.iter().any(|link| link.identity.is_cache) {
-        return Err(
-            Error::new(Kind::Invalid, LAYER, "the stack already has a cache").in_file(path),
-        );
+        return Err(Error::invalid(LAYER, "the stack already has a cache").in_file(path));
     }
     make(path, options, &below, None).map_err(|error| error.in_file(path))
 }
@@ -383,7 +381,7 @@ pub(crate) fn make(
                 "invalid cache size {len}: expected {}, the size of the image below",
                 info.len
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         (len, _) => len.unwrap_or(info.len),
     };
@@ -401,8 +399,7 @@ pub(crate) fn make(
         let file = LocalFile::open(path, Open::Read)?
             .ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))?;
         if Asif::open(Arc::new(file))?.uuid() != old {
-            return Err(Error::new(
-                Kind::Conflict,
+            return Err(Error::conflict(
                 LAYER,
                 "changed by another program meanwhile; nothing is lost",
             ));
@@ -474,7 +471,7 @@ fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
         }; // told when it is opened
         let file = (meta.dev(), meta.ino());
         if seen.contains(&file) {
-            return Err(Error::new(Kind::Invalid, LAYER, "given twice").in_file(path));
+            return Err(Error::invalid(LAYER, "given twice").in_file(path));
         }
         seen.push(file);
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::container::sparsebundle::BAND_SIZES;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Number of files in one folder above which listing and copying are slow on any host.
 pub const MANY_FILES: u64 = 100_000;
@@ -76,12 +76,7 @@ impl FromStr for Place {
             .into_iter()
             .find(|place| place.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| {
-            Error::new(
-                Kind::Invalid,
-                "place",
-                "unknown storage: expected local, smb or s3",
-            )
-            .named(text)
+            Error::invalid("place", "unknown storage: expected local, smb or s3").named(text)
         })
     }
 }

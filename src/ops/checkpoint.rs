@@ -6,13 +6,13 @@ use crate::device::Access;
 use crate::open::{NetworkOptions, remote};
 use crate::progress::Progress;
 use crate::store::Checkpointed;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Brings the objects under plain names of the bundle at `path`, which is in a bucket, up to its
 /// newest commit, and removes objects that are no longer needed. Waits for a minute if the last
 /// writer did not close the bundle.
 ///
-/// An interrupted checkpoint is completed by the next one. [`Kind::Invalid`] for a path on this
+/// An interrupted checkpoint is completed by the next one. [`Kind::Invalid`](crate::Kind) for a path on this
 /// host.
 pub fn checkpoint(
     path: &Path,
@@ -22,7 +22,7 @@ pub fn checkpoint(
     let done = || {
         let Some(bundle) = remote::bundle(path, Access::ReadWrite, network)? else {
             let message = "not in a bucket (s3://): its files are always up to date";
-            return Err(Error::new(Kind::Invalid, "checkpoint", message));
+            return Err(Error::invalid("checkpoint", message));
         };
         progress.stage("checkpoint", 0);
         let done = bundle.checkpoint(&|bytes| {

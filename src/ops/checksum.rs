@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use super::pipeline::{self, DiskPiece};
 use crate::device::BlockDevice;
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -72,8 +72,7 @@ impl FromStr for Algorithm {
             .find(|algorithm| algorithm.name() == name)
             .ok_or_else(|| {
                 let known = Self::ALL.map(|algorithm| algorithm.name().to_ascii_lowercase());
-                Error::new(
-                    Kind::Invalid,
+                Error::invalid(
                     "checksum",
                     format!("unknown name: expected one of {}", known.join(", ")),
                 )
@@ -179,6 +178,7 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::device::Memory;
     use crate::progress::Silent;
 

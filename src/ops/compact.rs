@@ -13,7 +13,7 @@ use crate::container::Orphan;
 use crate::device::AfterDiscard;
 use crate::open::{Image, Keys, OpenOptions, Volume};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result, platform};
+use crate::{Error, Result, platform};
 
 const LAYER: &str = "compact";
 
@@ -172,7 +172,7 @@ pub fn plan(
 /// return. Free space of a container with a volume that `keys` does not unlock is kept, as by a
 /// [trim](trim::trim).
 ///
-/// [`Kind::Conflict`] on battery power, unless that is allowed; [`Kind::Unsupported`] for formats
+/// [`Kind::Conflict`](crate::Kind) on battery power, unless that is allowed; [`Kind::Unsupported`](crate::Kind) for formats
 /// that cannot be changed.
 pub fn compact(
     image: &Image,
@@ -181,11 +181,7 @@ pub fn compact(
     progress: &dyn Progress,
 ) -> Result<Compacted> {
     if !options.battery_allowed && platform::on_battery() == Some(true) {
-        return Err(Error::new(
-            Kind::Conflict,
-            LAYER,
-            "the computer runs on battery power",
-        ));
+        return Err(Error::conflict(LAYER, "the computer runs on battery power"));
     }
     // Before anything is discarded: what has no storage then tells whether data was lost.
     let locked = LockedVolumes::of(image, keys);

@@ -32,7 +32,7 @@ use crate::open::{self, Draft, Image, NetworkOptions, NewMode};
 use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
 use crate::store::FileMode;
-use crate::{Error, Kind, Result, platform};
+use crate::{Error, Result, platform};
 
 const LAYER: &str = "create";
 /// Block size of all but the largest volumes, in bytes.
@@ -161,8 +161,7 @@ impl FromStr for Layout {
             .into_iter()
             .find(|layout| layout.to_string().eq_ignore_ascii_case(text))
             .ok_or_else(|| {
-                Error::new(
-                    Kind::Invalid,
+                Error::invalid(
                     "layout",
                     "unknown layout: expected gptspud, spud, mbrspud or none",
                 )
@@ -237,10 +236,10 @@ fn create_beside(
     progress: &dyn Progress,
 ) -> Result<Created> {
     let format = options.format;
-    let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+    let invalid = |message: String| Err(Error::invalid(LAYER, message).in_file(path));
     if !options.overwrite && fs::symlink_metadata(path).is_ok() {
         // The draft checks this again. Checked here first, to avoid reading the source in vain.
-        return Err(Error::new(Kind::Conflict, LAYER, "already exists").in_file(path));
+        return Err(Error::conflict(LAYER, "already exists").in_file(path));
     }
     check_holds(path, format)?;
     let blank = options.container(options.len.unwrap_or(0), None);
@@ -325,7 +324,7 @@ pub struct Streamed {
 /// Temporary data, if [`CreateOptions::compress`] or a [`Source::TarStream`] needs any, is in
 /// `folder`.
 ///
-/// [`Kind::Unsupported`] for other formats, and with encryption of the image or resources. Output
+/// [`Kind::Unsupported`](crate::Kind) for other formats, and with encryption of the image or resources. Output
 /// written before an error cannot be undone.
 pub fn stream(
     folder: &Path,
@@ -338,7 +337,7 @@ pub fn stream(
     convert::check_level(format, options.level)?;
     if options.band_size.is_some() || options.sector_size.is_some_and(|size| size != 512) {
         let message = format!("{format} has no bands, and sectors of 512 bytes");
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     }
     if options.encryption.is_some() || !options.resources.is_empty() {
         let what = if options.encryption.is_some() {
@@ -351,7 +350,7 @@ pub fn stream(
     }
     let Some(volume) = options.volume.take() else {
         let message = "a blank disk is not written to a pipe; give it a volume";
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     };
     let prepared = options.prepare(volume, &folder.join("image"), progress)?;
     let disk = prepared.plan.lay_out(prepared.len, prepared.ids.disk)?;

@@ -161,7 +161,7 @@ mod tests {
         let stopped = in_order(&disk, 0..20 * PIECE as u64, &Silent, |_| {
             count += 1;
             if count == 3 {
-                Err(Error::new(Kind::Limit, "test", "enough"))
+                Err(Error::limit("test", "enough"))
             } else {
                 Ok(())
             }

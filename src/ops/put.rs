@@ -85,7 +85,7 @@ pub fn put(
     putting.check_sources()?;
     let top = match fs.resolve(path) {
         Ok(there) if there.kind == FileKind::Folder => Some(there),
-        Ok(_) => return Err(Error::new(Kind::Conflict, LAYER, "not a folder").named(path)),
+        Ok(_) => return Err(Error::conflict(LAYER, "not a folder").named(path)),
         Err(error) if error.kind() == Kind::NotFound => None,
         Err(error) => return Err(error),
     };
@@ -109,7 +109,7 @@ pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     let path = path.trim_end_matches('/');
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if matches!(name, "" | "." | "..") {
-        return Err(Error::new(Kind::Invalid, LAYER, "expected a name in the volume").named(path));
+        return Err(Error::invalid(LAYER, "expected a name in the volume").named(path));
     }
     let found = fs.resolve(folder)?;
     match found.kind {
@@ -168,21 +168,15 @@ impl PutState<'_> {
                 (true, true) => drop(there.insert(index, (found.id, path))),
                 (false, false) if self.options.overwrite => {}
                 (false, false) => {
-                    return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(path));
+                    return Err(Error::conflict(LAYER, "already exists").named(path));
                 }
                 (true, false) => {
-                    return Err(Error::new(
-                        Kind::Conflict,
-                        LAYER,
-                        "already exists and is not a folder",
-                    )
-                    .named(path));
+                    return Err(
+                        Error::conflict(LAYER, "already exists and is not a folder").named(path)
+                    );
                 }
                 (false, true) => {
-                    return Err(
-                        Error::new(Kind::Conflict, LAYER, "a folder cannot be replaced")
-                            .named(path),
-                    );
+                    return Err(Error::conflict(LAYER, "a folder cannot be replaced").named(path));
                 }
             }
         }
@@ -199,11 +193,7 @@ impl PutState<'_> {
             self.progress.check()?;
             let folder = self.ids.get(&node.parent).copied();
             let folder = folder.ok_or_else(|| {
-                Error::new(
-                    Kind::Invalid,
-                    LAYER,
-                    "the parent of a node must be a folder before it",
-                )
+                Error::invalid(LAYER, "the parent of a node must be a folder before it")
             })?;
             let name = self.name_of(node).to_owned();
             self.node(folder, &name, index, node)
@@ -227,17 +217,13 @@ impl PutState<'_> {
                     self.ids.insert(index, there.id);
                     Ok(())
                 }
-                Some(_) => Err(Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "already exists and is not a folder",
-                )),
+                Some(_) => Err(Error::conflict(LAYER, "already exists and is not a folder")),
                 None => self.make_folder(folder, name, index),
             };
         }
         match there {
             Some(there) if !self.options.overwrite || there.kind == FileKind::Folder => {
-                Err(Error::new(Kind::Conflict, LAYER, "already exists"))
+                Err(Error::conflict(LAYER, "already exists"))
             }
             _ => self.make(folder, name, index, node),
         }
@@ -274,8 +260,7 @@ impl PutState<'_> {
             SourceKind::Symlink(target) => NewKind::Symlink(target.to_string()),
             SourceKind::Special(kind, device) => NewKind::Special(*kind, *device),
             SourceKind::Folder | SourceKind::HardLink(_) => {
-                return Err(Error::new(
-                    Kind::Invalid,
+                return Err(Error::invalid(
                     LAYER,
                     "hard link target is not a regular file",
                 ));

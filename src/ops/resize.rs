@@ -228,7 +228,7 @@ impl<'a> PartitionedDisk<'a> {
             let message = format!(
                 "{to} bytes are too few: the last partition ends at {min}; resize the volume too"
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let mut steps = Vec::new();
         if to > from {
@@ -284,7 +284,7 @@ fn check_kind(image: &Image) -> Result<()> {
         let message = format!(
             "{beyond} bands are stored past the end of the disk, and a resize would remove them: run `bandsaw repair` first"
         );
-        return Err(Error::new(Kind::Conflict, LAYER, message));
+        return Err(Error::conflict(LAYER, message));
     }
     if image.overlays().next().is_some() {
         let message = "cannot resize a stack of layers; flatten it first (`bandsaw stack flatten`)";
@@ -314,8 +314,7 @@ fn stored_end(disk: &dyn BlockDevice) -> Result<u64> {
 fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
     let sector = u64::from(disk.info().block);
     if len == 0 || !len.is_multiple_of(sector) {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             LAYER,
             format!("{len} bytes are not a multiple of the sector size {sector}"),
         ));
@@ -452,7 +451,7 @@ impl<'a> ResizePlan<'a> {
                         size::display(room),
                         size::display(len)
                     );
-                    return Err(Error::new(Kind::Limit, LAYER, message));
+                    return Err(Error::limit(LAYER, message));
                 }
                 (from, len)
             }
@@ -479,7 +478,7 @@ impl<'a> ResizePlan<'a> {
                     size::display(self.disk_len_for(limits.min)?)
                 ),
             };
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let steps = self.steps(from, to, len, limits.current);
         if !options.dry_run {

@@ -43,7 +43,7 @@ impl std::str::FromStr for Selector {
         if kind.chars().count() != 4 || kind.trim().is_empty() || !is_number {
             let message = "invalid resource: expected a type of four characters and optionally a \
                            number, as in TEXT:5000";
-            return Err(Error::new(Kind::Invalid, "resource", message).named(text));
+            return Err(Error::invalid("resource", message).named(text));
         }
         Ok(Self {
             kind,
@@ -81,7 +81,7 @@ pub fn edit(
     let named = |error: Error| error.in_file(path);
     if !opening.shadows.is_empty() {
         let message = "resources are in the image itself and cannot be changed by a layer";
-        return Err(named(Error::new(Kind::Invalid, LAYER, message)));
+        return Err(named(Error::invalid(LAYER, message)));
     }
     let old = LocalFile::open(path, Open::Read)?;
     let old = old.ok_or_else(|| named(Error::new(Kind::NotFound, LAYER, "does not exist")))?;
@@ -153,7 +153,7 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
             Some(_) => {
                 let message = "already exists with other contents";
                 let name = format!("{}:{}", resource.kind, resource.id);
-                return Err(Error::new(Kind::Conflict, "resource", message).named(name));
+                return Err(Error::conflict("resource", message).named(name));
             }
         }
     }
@@ -169,8 +169,7 @@ pub fn add_license(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
     };
     if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
         let message = "belongs to another license";
-        return Err(Error::new(Kind::Conflict, "resource", message)
-            .named(format!("{}:{}", old.kind, old.id)));
+        return Err(Error::conflict("resource", message).named(format!("{}:{}", old.kind, old.id)));
     }
     resources.retain(|resource| !udif::LICENSE_KINDS.contains(&resource.kind.as_str()));
     add(resources, new, replace)
@@ -191,7 +190,7 @@ pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
         };
         if selector.kind == "blkx" {
             let message = "cannot remove the block tables, the index of the disk";
-            return Err(Error::new(Kind::Invalid, "resource", message).named(name()));
+            return Err(Error::invalid("resource", message).named(name()));
         }
         let before = resources.len();
         resources.retain(|resource| !selector.selects(resource));

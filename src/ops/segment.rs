@@ -46,7 +46,7 @@ pub fn segment(
     })?;
     if image.overlays().next().is_some() {
         let message = "cannot split a stack of layers; convert it first";
-        return Err(named(Error::new(Kind::Invalid, LAYER, message)));
+        return Err(named(Error::invalid(LAYER, message)));
     }
     keep_signature(image, options.remove_signature)?;
     let parts = udif.cut(options.cut).map_err(named)?;
@@ -54,12 +54,9 @@ pub fn segment(
         .extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("dmg"));
     if parts.count() > 1 && !first_is_dmg {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "the name of the first part must end in .dmg",
-        )
-        .in_file(first));
+        return Err(
+            Error::invalid(LAYER, "the name of the first part must end in .dmg").in_file(first),
+        );
     }
     let path = |number| {
         if number == 1 {
@@ -93,7 +90,7 @@ fn check_next(first: &Path, count: u32) -> Result<()> {
     if count < MAX_WRITTEN_PARTS && count > 1 && next.symlink_metadata().is_ok() {
         let message =
             format!("part of another set, but the new one has {count} parts; remove it first");
-        return Err(Error::new(Kind::Conflict, LAYER, message).in_file(next));
+        return Err(Error::conflict(LAYER, message).in_file(next));
     }
     Ok(())
 }

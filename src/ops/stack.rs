@@ -15,7 +15,7 @@ use crate::open::stack::{self, LayerFile, LayerOptions, LowerDisk};
 use crate::open::{OpenOptions, gate, layer_metadata};
 use crate::ops::orphans;
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "commit";
 /// Bytes moved at a time.
@@ -47,7 +47,7 @@ pub fn commit(
     progress: &dyn Progress,
 ) -> Result<Committed> {
     let Some((path, shadows)) = layers.split_last() else {
-        return Err(Error::new(Kind::Invalid, LAYER, "no layer to commit").in_file(base));
+        return Err(Error::invalid(LAYER, "no layer to commit").in_file(base));
     };
     // The file itself is to be replaced, not a symbolic link to it.
     let path = &fs::canonicalize(path)
@@ -67,7 +67,7 @@ pub fn commit(
     let layer = stack::open_layer(path, Access::ReadWrite).map_err(in_layer)?;
     if layer.role == Role::Cache || below.ends_with_cache() {
         let message = "cannot commit a cache; leave it out and commit the overlay above it";
-        return Err(Error::new(Kind::Invalid, LAYER, message).in_file(path));
+        return Err(Error::invalid(LAYER, message).in_file(path));
     }
     let _odd = below.check(&layer)?;
     // Before the layer records that it is being committed.

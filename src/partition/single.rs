@@ -15,7 +15,7 @@ use super::layout::{
 use super::{APPLE_HFS, MBR_HFS, Scheme, TypeId, gpt};
 use crate::device::BlockDevice;
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "partition map";
 /// Alignment of partitions in bytes.
@@ -41,22 +41,17 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
         .max(1)
         .checked_next_multiple_of(ALIGN)
         .and_then(|len| len.checked_add(head + tail));
-    let len = len.ok_or_else(|| {
-        Error::new(
-            Kind::Limit,
-            LAYER,
-            "the volume and its partition map exceed 16 EiB",
-        )
-    })?;
+    let len =
+        len.ok_or_else(|| Error::limit(LAYER, "the volume and its partition map exceed 16 EiB"))?;
     blocks(len, block).map(|_| len)
 }
 
 /// Writes a map with one partition over the whole of `disk`, which must begin with zeros; returns
 /// the partition's byte range.
 ///
-/// `type_guid` is the type as in a GPT. Fails with [`Kind::Unsupported`] if the map has no
-/// equivalent of it, with [`Kind::Limit`] if the disk has more blocks than the map supports, with
-/// [`Kind::Invalid`] if the disk is too small.
+/// `type_guid` is the type as in a GPT. Fails with [`Kind::Unsupported`](crate::Kind) if the map has no
+/// equivalent of it, with [`Kind::Limit`](crate::Kind) if the disk has more blocks than the map supports, with
+/// [`Kind::Invalid`](crate::Kind) if the disk is too small.
 pub fn create(
     scheme: Scheme,
     disk: &dyn BlockDevice,
@@ -70,7 +65,7 @@ pub fn create(
             "disk of {} bytes is too small for a map and a partition",
             info.len
         );
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     }
     match scheme {
         Scheme::Gpt => gpt::create_single(disk, info.block, type_guid, guids),
@@ -83,8 +78,7 @@ pub fn create(
 fn blocks(len: u64, block: u32) -> Result<u32> {
     u32::try_from(len / u64::from(block)).map_err(|_| {
         let most = u64::from(u32::MAX) * u64::from(block);
-        Error::new(
-            Kind::Limit,
+        Error::limit(
             LAYER,
             format!("the map supports at most {most} bytes; use a GPT"),
         )
@@ -172,6 +166,7 @@ fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::device::Memory;
     use crate::partition::{APPLE_APFS, probe};
 

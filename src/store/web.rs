@@ -44,8 +44,7 @@ pub(crate) fn open(
         .unwrap_or_default()
         .contains('@')
     {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             LAYER,
             "the address has a user name or password, which would be shown: remove the part \
              before the @",
@@ -209,8 +208,7 @@ impl WebFile {
         let end = offset + into.len() as u64;
         let mut answer = self.ask(offset..end).await?;
         let changed = || {
-            ResponseError::ForGood(Error::new(
-                Kind::Conflict,
+            ResponseError::ForGood(Error::conflict(
                 LAYER,
                 "changed on the server: open it again",
             ))

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 use tempfile::TempDir;
 
 use crate::clock::{Clock, HostClock};
@@ -33,7 +33,7 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// Returns the plan of `settings` in `folder`. Fails with [`Kind::Limit`] if there is too
+    /// Returns the plan of `settings` in `folder`. Fails with [`Kind::Limit`](bandsaw::Kind) if there is too
     /// little space for the files.
     pub fn new(folder: &Path, settings: &Settings) -> Result<Self> {
         let files = settings.plan.files()?;
@@ -44,7 +44,7 @@ impl RunPlan {
                 "not enough room: {bytes} bytes are required, {} are free",
                 room.free
             );
-            return Err(Error::new(Kind::Limit, LAYER, message).in_file(folder));
+            return Err(Error::limit(LAYER, message).in_file(folder));
         }
         Ok(Self { files, bytes, room })
     }
@@ -126,7 +126,7 @@ pub(crate) fn series(
 }
 
 impl Settings {
-    /// Returns a run of files in `place` with these settings. Fails with [`Kind::Invalid`] if
+    /// Returns a run of files in `place` with these settings. Fails with [`Kind::Invalid`](bandsaw::Kind) if
     /// requests are not whole blocks.
     pub(crate) fn run<'a>(&self, place: &'a dyn Place, clock: &'a dyn Clock) -> Result<Run<'a>> {
         let contents = Contents::new(self.plan.seed, self.request()?, self.compressible);
@@ -138,7 +138,7 @@ impl Settings {
         })
     }
 
-    /// Returns the size of requests. Fails with [`Kind::Invalid`] if they are not whole blocks.
+    /// Returns the size of requests. Fails with [`Kind::Invalid`](bandsaw::Kind) if they are not whole blocks.
     pub(crate) fn request(&self) -> Result<usize> {
         const MOST: u64 = 256 << 20;
         let request = usize::try_from(self.request)
@@ -147,8 +147,7 @@ impl Settings {
         let request = request
             .filter(|request| *request > 0 && request.is_multiple_of(crate::contents::ALIGNMENT));
         request.ok_or_else(|| {
-            Error::new(
-                Kind::Invalid,
+            Error::invalid(
                 LAYER,
                 format!(
                     "invalid request size {}: expected a multiple of 4096 bytes up to 256 MiB",

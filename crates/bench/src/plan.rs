@@ -1,6 +1,6 @@
 //! Plan of the files that are written, and their order.
 
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::noise::SplitMix64;
@@ -76,9 +76,9 @@ impl Default for Plan {
 
 impl Plan {
     /// Returns the files in the order in which they are written, random within each set. Fails with
-    /// [`Kind::Invalid`] if there are none, or a size is 0 after scaling.
+    /// [`Kind::Invalid`](bandsaw::Kind) if there are none, or a size is 0 after scaling.
     pub fn files(&self) -> Result<Vec<PlannedFile>> {
-        let invalid = |why: &'static str| Error::new(Kind::Invalid, "benchmark", why);
+        let invalid = |why: &'static str| Error::invalid("benchmark", why);
         let per_set = self.random.map_or(self.sizes.len(), |count| count as usize);
         if per_set.saturating_mul(self.sets as usize) > MAX_FILES {
             return Err(invalid("too many files (limit 100,000)"));
@@ -107,8 +107,7 @@ impl Plan {
             }
         }
         if bytes_of(&files) > MAX_BYTES {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 "benchmark",
                 "the files exceed the largest disk",
             ));
@@ -125,8 +124,7 @@ impl Plan {
         if self.scale > 0.0 && self.scale <= MAX_SCALE {
             return Ok(());
         }
-        Err(Error::new(
-            Kind::Invalid,
+        Err(Error::invalid(
             "benchmark",
             "invalid scale: expected a positive number up to 10^9",
         ))
@@ -143,6 +141,7 @@ pub fn bytes_of(files: &[PlannedFile]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw::Kind;
 
     #[test]
     fn the_gold_standard_is_what_was_published() {

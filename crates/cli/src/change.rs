@@ -244,11 +244,9 @@ pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Op
 /// Returns the parent folder of a path and the name in it. The root has no parent.
 pub(crate) fn parent(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<(NodeId, String)> {
     if path.is_empty() {
-        return Err(
-            Error::new(Kind::Invalid, "path", "cannot change the root of a volume")
-                .named("/")
-                .into(),
-        );
+        return Err(Error::invalid("path", "cannot change the root of a volume")
+            .named("/")
+            .into());
     }
     Ok(put::parent(&**fs, path)?)
 }

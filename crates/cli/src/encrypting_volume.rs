@@ -124,7 +124,7 @@ impl NewVolumeKeys {
         }
         const OPTION: &str = "--recovery-key-file";
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Error::new(Kind::Conflict, OPTION, "already exists"),
+            io::ErrorKind::AlreadyExists => Error::conflict(OPTION, "already exists"),
             _ => Error::io(OPTION, "write the recovery key", error),
         };
         write(&path, &key).map_err(|error| failed(error).in_file(&path))?;

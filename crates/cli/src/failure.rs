@@ -30,7 +30,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// Returns an error about arguments; `option` is the one to change.
     pub(crate) fn usage(option: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Error::new(Kind::Invalid, option, message).into()
+        Error::invalid(option, message).into()
     }
 
     /// Returns a failure that another process has reported; only the exit code is left.
@@ -102,7 +102,7 @@ impl Failure {
     pub(crate) fn nothing_to_do() -> Self {
         Self {
             exit: Some(Exit::NothingToDo),
-            ..Self::from(Error::new(Kind::Invalid, "repair", "nothing to do"))
+            ..Self::from(Error::invalid("repair", "nothing to do"))
         }
     }
 
@@ -513,7 +513,7 @@ pub(crate) fn layer_code(layer: &str) -> String {
 
 /// Prints a usage error that the parser of the command line found.
 pub(crate) fn report_usage(reason: &str, message: &str, hint: Option<&str>, output: &Output) {
-    let error = Error::new(Kind::Invalid, "command line", message.to_owned());
+    let error = Error::invalid("command line", message.to_owned());
     output.json_line(&Report {
         error: Described {
             reason: Some(reason.to_owned()),

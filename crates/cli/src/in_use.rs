@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bandsaw::address::{ImagePath, redacted, shown};
-use bandsaw::{Error, Kind, Reason};
+use bandsaw::{Error, Reason};
 use bandsaw_registry::{Entry, Registry, Use};
 
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ pub(crate) fn explain(error: Error, image: &ImagePath) -> Failure {
         return error.into();
     };
     let message = format!("in use by {}", user(&entry));
-    let error = Error::new(Kind::Conflict, "cannot open", message)
+    let error = Error::conflict("cannot open", message)
         .because(Reason::InUse)
         .in_file(image);
     Failure::from(error).hint(way_out(&entry))

@@ -6,7 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bandsaw::store::FileMode;
-use bandsaw::{Error, Kind, Result, platform};
+use bandsaw::{Error, Result, platform};
 
 use crate::failure::{Failure, Outcome};
 
@@ -40,7 +40,7 @@ impl NewFile {
                 None,
             ),
             Ok(meta) if meta.is_dir() => {
-                let error = Error::new(Kind::Conflict, LAYER, "is a folder, expected a file");
+                let error = Error::conflict(LAYER, "is a folder, expected a file");
                 return Err(error.in_file(path).into());
             }
             Ok(_) if !overwrite => {
@@ -125,7 +125,7 @@ impl Drop for NewFile {
 
 /// Returns the failure about a file that would be replaced.
 pub(crate) fn exists(path: &Path) -> Failure {
-    let error = Error::new(Kind::Conflict, LAYER, "already exists").in_file(path);
+    let error = Error::conflict(LAYER, "already exists").in_file(path);
     Failure::from(error).hint("use --overwrite to replace it")
 }
 
@@ -147,6 +147,7 @@ fn aside(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw::Kind;
 
     #[test]
     fn a_file_is_there_when_it_is_whole() {

@@ -82,7 +82,7 @@ pub(crate) fn bundle_bands(size: u64, round: bool) -> Outcome<u64> {
     let message = format!(
         "bands of {size} bytes are not possible: macOS opens sparse bundles with multiples of {BAND_UNIT} bytes only; the nearest are {below} and {above}"
     );
-    let error = Error::new(Kind::Invalid, "--band-size", message).because(Reason::BandSize);
+    let error = Error::invalid("--band-size", message).because(Reason::BandSize);
     Err(Failure::from(error).hint(
         "use --band-size with a size like 8m or 64m; --round takes the nearest possible size",
     ))
@@ -125,8 +125,7 @@ impl Container {
             return Ok(format);
         }
         Err(Failure::from(
-            Error::new(
-                Kind::Invalid,
+            Error::invalid(
                 "image",
                 "the extension does not determine \
                                                               the format",

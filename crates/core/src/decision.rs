@@ -131,7 +131,7 @@ impl Assumptions {
 }
 
 fn invalid(text: &str, message: &'static str) -> Error {
-    Error::new(Kind::Invalid, LAYER, message).named(text)
+    Error::invalid(LAYER, message).named(text)
 }
 
 /// One way to resolve a disagreement.

@@ -160,6 +160,21 @@ impl Error {
         Self::new(Kind::Unsupported, layer, message)
     }
 
+    /// Creates a [`Kind::Invalid`] error.
+    pub fn invalid(layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Invalid, layer, message)
+    }
+
+    /// Creates a [`Kind::Limit`] error.
+    pub fn limit(layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Limit, layer, message)
+    }
+
+    /// Creates a [`Kind::Conflict`] error.
+    pub fn conflict(layer: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Conflict, layer, message)
+    }
+
     /// Creates a [`Kind::OutOfRange`] error: `offset` plus `length` exceeds `len`, the length of
     /// the device.
     pub fn out_of_range(layer: &'static str, offset: u64, length: u64, len: u64) -> Self {

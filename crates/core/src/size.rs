@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Bytes of a sector, independent of the disk's own block size.
 pub const SECTOR: u64 = 512;
@@ -67,7 +67,7 @@ impl Unsigned for u64 {
 /// * a fraction (`1.5g`) is accepted if it is a whole number of bytes; a space before the unit is
 ///   allowed.
 ///
-/// Anything else, and a size that exceeds 64 bits, is [`Kind::Invalid`].
+/// Anything else, and a size that exceeds 64 bits, is [`Kind::Invalid`](crate::Kind).
 pub fn parse(text: &str) -> Result<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -179,9 +179,7 @@ fn fraction_bytes(digits: &str, unit: u64) -> Option<u64> {
 
 fn invalid(text: &str, why: &str) -> Error {
     let text = if text.is_empty() { "nothing" } else { text };
-    Error::new(
-        Kind::Invalid,
-        "size",
+    Error::invalid("size",
         format!("{why}; write bytes (4096), binary units (8k 8m 8g 8t 8p or 8MiB), decimal units (8MB) or sectors (16384s)"),
     )
     .named(format!("{text:?}"))
@@ -192,6 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn percents() {

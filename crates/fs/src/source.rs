@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::unicode::normalize;
 use super::{FileKind, Timestamp};
 use bandsaw_core::platform::{self, Next};
-use bandsaw_core::{Error, Kind, Reason, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 /// The layer of errors about names that cannot be told apart.
 pub const NAMES: &str = "names";
@@ -64,7 +64,7 @@ impl Tree {
             "the name is the same on the volume as {}: {why}",
             self.path(b)
         );
-        let error = Error::new(Kind::Conflict, NAMES, message).named(self.path(a));
+        let error = Error::conflict(NAMES, message).named(self.path(a));
         match differ_in_case {
             true => error.because(Reason::CaseIgnored),
             false => error,
@@ -78,11 +78,7 @@ pub struct InMemory;
 
 impl Contents for InMemory {
     fn open(&self, _stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
-        Err(Error::new(
-            Kind::Invalid,
-            "source",
-            "expected streams in memory",
-        ))
+        Err(Error::invalid("source", "expected streams in memory"))
     }
 }
 
@@ -95,7 +91,7 @@ pub trait Contents: fmt::Debug + Send + Sync {
 /// The open contents of one stream.
 pub trait ContentReader: Send {
     /// Fills all of `buf` from `offset`. Bytes past the end (the file was truncated since it was
-    /// listed) are an error of [`Kind::Conflict`] that names the file.
+    /// listed) are an error of [`Kind::Conflict`](bandsaw_core::Kind) that names the file.
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Returns the first range at or after `from` that may contain nonzero bytes; `None` if there

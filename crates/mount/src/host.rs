@@ -127,7 +127,7 @@ pub fn unmount(path: &Path, lazily: bool) -> Result<()> {
 }
 
 fn busy(path: &Path) -> Error {
-    Error::new(Kind::Conflict, LAYER, "is in use").in_file(path)
+    Error::conflict(LAYER, "is in use").in_file(path)
 }
 
 fn by_helper(path: &Path, lazily: bool) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::sync::{Mutex, MutexGuard};
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 
 use crate::known_data::KnownData;
 use crate::layout::{MAX_PAYLOAD, MAX_STRING, transmission};
@@ -129,10 +129,10 @@ impl Export {
 pub(crate) struct Exports(Vec<Arc<Export>>);
 
 impl Exports {
-    /// Creates the list. Fails with [`Kind::Invalid`] if there are no exports, two have one name,
+    /// Creates the list. Fails with [`Kind::Invalid`](bandsaw::Kind) if there are no exports, two have one name,
     /// or a name does not fit the protocol.
     pub(crate) fn new(exports: Vec<Export>) -> Result<Self> {
-        let invalid = |why: &'static str| Error::new(Kind::Invalid, crate::LAYER, why);
+        let invalid = |why: &'static str| Error::invalid(crate::LAYER, why);
         if exports.is_empty() {
             return Err(invalid("expected at least one export"));
         }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 use crate::LAYER;
@@ -28,18 +28,15 @@ pub enum Listener {
 
 impl Listener {
     /// Listens on a Unix socket. A stale socket of a crashed server is replaced; fails with
-    /// [`Kind::Conflict`] if a server answers there or the path exists as anything else.
+    /// [`Kind::Conflict`](bandsaw::Kind) if a server answers there or the path exists as anything else.
     pub fn unix(path: &Path) -> Result<Self> {
         let failed =
             |doing: &'static str, source: io::Error| Error::io(LAYER, doing, source).in_file(path);
         if let Ok(meta) = fs::symlink_metadata(path) {
             if !meta.file_type().is_socket() {
-                return Err(Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "already exists and is not a socket",
-                )
-                .in_file(path));
+                return Err(
+                    Error::conflict(LAYER, "already exists and is not a socket").in_file(path)
+                );
             }
             match UnixStream::connect(path) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -47,9 +44,7 @@ impl Listener {
                         .map_err(|source| failed("remove a stale socket", source))?;
                 }
                 _ => {
-                    return Err(
-                        Error::new(Kind::Conflict, LAYER, "in use by another server").in_file(path),
-                    );
+                    return Err(Error::conflict(LAYER, "in use by another server").in_file(path));
                 }
             }
         }
@@ -148,6 +143,7 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw::Kind;
 
     #[test]
     fn leftovers_are_replaced_and_nothing_else() {

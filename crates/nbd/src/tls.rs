@@ -82,7 +82,7 @@ fn unreadable(path: &Path, error: pem::Error) -> Error {
 }
 
 fn refused(path: &Path, why: impl ToString) -> Error {
-    Error::new(Kind::Invalid, LAYER, why.to_string()).in_file(path)
+    Error::invalid(LAYER, why.to_string()).in_file(path)
 }
 
 const LAYER: &str = "certificates";

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 
 use crate::{LAYER, failed};
 
@@ -52,7 +52,7 @@ fn check(folder: &Path, user: u32) -> Result<()> {
         return Ok(());
     }
     let why = "others can write to the folder; set XDG_RUNTIME_DIR to a private one";
-    Err(Error::new(Kind::Conflict, LAYER, why).in_file(folder))
+    Err(Error::conflict(LAYER, why).in_file(folder))
 }
 
 #[cfg(test)]
@@ -60,6 +60,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use bandsaw::Kind;
 
     #[test]
     fn the_registry_of_a_mac_is_not_where_files_are_cleaned_up() {

@@ -15,7 +15,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 use rustix::fs::FlockOperation;
 
 pub use entry::{DiskEntry, Entry, Mount, Part, Use, as_text};
@@ -89,7 +89,7 @@ impl Registry {
                 Err(source) => return Err(failed("name an entry", source, &path)),
             }
         }
-        Err(Error::new(Kind::Limit, LAYER, "no device name is free").in_file(&self.folder))
+        Err(Error::limit(LAYER, "no device name is free").in_file(&self.folder))
     }
 
     /// Returns the images in use, by number. Entries of processes that have ended are removed, with

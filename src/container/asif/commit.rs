@@ -24,7 +24,7 @@ use super::layout::{FileChunk, HeaderRaw};
 use super::{Asif, LAYER};
 use crate::device::units::{HeldUnit, UnitLocks};
 use crate::size::to_usize;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Chunks that are locked until a commit is done.
 pub(super) type HeldChunks<'a> = Vec<HeldUnit<&'a UnitLocks>>;
@@ -60,8 +60,7 @@ impl Asif {
     fn write_directory(&self, tables: &BTreeMap<u32, FileChunk>) -> Result<()> {
         let mut head = self.head.lock();
         let version = head.version.checked_add(1).ok_or_else(|| {
-            Error::new(
-                Kind::Limit,
+            Error::limit(
                 LAYER,
                 format!(
                     "the directory has the highest possible version, {}",

@@ -61,13 +61,13 @@ impl Asif {
                 "invalid block size {}: expected 512 or 4096 bytes",
                 options.block
             );
-            return Err(Error::new(crate::Kind::Invalid, LAYER, expected));
+            return Err(Error::invalid(LAYER, expected));
         }
         let sectors = blocks_of(options.block, options.len)?;
         let geometry = Geometry::for_disk(options.block, sectors)?;
         if file.info().len != 0 {
             let taken = format!("the file is not empty: it has {} bytes", file.info().len);
-            return Err(Error::new(crate::Kind::Conflict, LAYER, taken));
+            return Err(Error::conflict(LAYER, taken));
         }
         write_blank(&*file, &geometry, sectors, options.kind, id)?;
         let image = Self::open(file)?;

@@ -12,7 +12,7 @@ use super::LAYER;
 use super::layout::{DiskChunk, FileChunk, MAGIC};
 use crate::container::SECTOR;
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Chunk size of new images in bytes, as in all images by macOS.
 pub(super) const CHUNK: u32 = 1 << 20;
@@ -90,7 +90,7 @@ impl Geometry {
         }
         if max_sectors * u64::from(block) > i64::MAX as u64 {
             let limit = format!("{max_sectors} blocks of {block} bytes exceed 2^63 bytes");
-            return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
+            return Err(Error::limit(LAYER, limit).at(0x38));
         }
         let per_table = groups_per_table * (group - 1) * u64::from(chunk);
         let tables = (max_sectors * u64::from(block)).div_ceil(per_table);
@@ -99,7 +99,7 @@ impl Geometry {
                 "directory of {tables} tables is too large: at most {MAX_TABLES} are \
                          supported"
             );
-            return Err(Error::new(Kind::Limit, LAYER, limit).at(0x38));
+            return Err(Error::limit(LAYER, limit).at(0x38));
         }
         Ok(Self {
             block,
@@ -117,7 +117,7 @@ impl Geometry {
             .is_none_or(|len| len > MAX_LEN)
         {
             let limit = format!("disk of {sectors} blocks of {block} bytes exceeds 4 PiB");
-            return Err(Error::new(Kind::Limit, LAYER, limit));
+            return Err(Error::limit(LAYER, limit));
         }
         let room = sectors + 2 * u64::from(CHUNK / block);
         Self::new(block, CHUNK, room.max(MAX_LEN / u64::from(block)))
@@ -261,6 +261,7 @@ pub fn probe(start: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn the_geometry_of_macos() {

@@ -381,7 +381,7 @@ fn replace_other(
             "directory {other} has an invalid place, and its usual one holds other tables than \
              directory {number}"
         );
-        return Err(Error::new(Kind::Conflict, LAYER, why));
+        return Err(Error::conflict(LAYER, why));
     }
     let (head, _) = bytes.split_at_mut(8);
     let version = u64::from_be_bytes(file.read_array(used)?);

@@ -60,7 +60,7 @@ impl Metadata {
         all.extend(self.others.clone());
         let mut xml = Vec::new();
         let failed = |error: plist::Error| {
-            Error::new(Kind::Invalid, LAYER, "cannot be written as XML").caused_by(error)
+            Error::invalid(LAYER, "cannot be written as XML").caused_by(error)
         };
         Value::Dictionary(all)
             .to_writer_xml(&mut xml)
@@ -129,12 +129,7 @@ pub(super) fn read_segments(
         check_padding(&segment, chunk, at, read)?;
         let start = data.len();
         if start + segment.data_size as usize > MAX_BYTES {
-            return Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("metadata exceeds {MAX_BYTES} bytes"),
-            )
-            .at(at));
+            return Err(Error::limit(LAYER, format!("metadata exceeds {MAX_BYTES} bytes")).at(at));
         }
         data.resize(start + segment.data_size as usize, 0);
         read(chunk, u64::from(segment.header_size), &mut data[start..])?;
@@ -188,7 +183,7 @@ pub(super) fn segment(geometry: &Geometry, list: &[u8]) -> Result<Vec<u8>> {
             list.len(),
             geometry.chunk
         );
-        return Err(Error::new(Kind::Limit, LAYER, limit));
+        return Err(Error::limit(LAYER, limit));
     }
     let head = Segment {
         header_size: narrow(header),

@@ -51,7 +51,7 @@ use crate::device::{
 use crate::error::Place;
 use crate::problem::Findings;
 use crate::sync::{Mutex, MutexGuard, RwLock};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub use self::check::{check, check_with};
 pub use self::create::{CreateOptions, Kind as LayerKind};
@@ -356,17 +356,11 @@ impl Asif {
     /// Makes the orphan at byte `place` of the file the chunk `number` of the disk, which must not
     /// be stored. Durable on return. Returns true if its bitmap says that it was partly written, which
     /// it then is again; the caller must make sure that the bitmap is not older than the chunk.
-    /// [`Kind::Invalid`] if it cannot be at that place.
+    /// [`Kind::Invalid`](crate::Kind) if it cannot be at that place.
     pub fn restore_chunk(&self, place: u64, number: u64) -> Result<bool> {
         self.check_changeable()?;
         let (bytes, chunk) = (self.geometry.chunk_bytes(), DiskChunk(number));
-        let invalid = || {
-            Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("invalid offset {place} of a chunk"),
-            )
-        };
+        let invalid = || Error::invalid(LAYER, format!("invalid offset {place} of a chunk"));
         let is_inside = self.geometry.start(chunk) < self.len.load(Ordering::SeqCst);
         if !place.is_multiple_of(bytes) || !is_inside {
             return Err(invalid());
@@ -510,8 +504,7 @@ impl BlockDevice for Asif {
 /// of `block`.
 fn blocks_of(block: u32, len: u64) -> Result<u64> {
     if len == 0 || !len.is_multiple_of(u64::from(block)) {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             LAYER,
             format!("{len} bytes are not a whole number of blocks of {block} bytes"),
         ));

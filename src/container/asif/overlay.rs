@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Asif, LAYER};
 use crate::container::overlay::Overlay;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 impl Overlay for Asif {
     fn grain(&self) -> u64 {
@@ -38,8 +38,7 @@ impl Asif {
     pub fn set_parent(&self, parent: Uuid) -> Result<()> {
         self.check_changeable()?;
         if self.layer.is_cache || !self.layer.is_overlaid {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "not an overlay; only an overlay can be stacked over another image",
             ));

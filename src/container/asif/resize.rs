@@ -10,7 +10,7 @@ use super::mask::BlockState;
 use super::{Asif, LAYER, blocks_of};
 use crate::device::AfterDiscard;
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 impl Asif {
     /// Sets the length of the disk to `len` bytes. New bytes in `hidden` become explicit zeros, the
@@ -27,7 +27,7 @@ impl Asif {
                 "disk of {len} bytes is too large: at most {room} leave room for the \
                          metadata"
             );
-            return Err(Error::new(Kind::Limit, LAYER, limit));
+            return Err(Error::limit(LAYER, limit));
         }
         self.begin_locked()?;
         let resized = if len < now {

@@ -10,7 +10,7 @@ use super::layout::FileChunk;
 use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::size::to_usize;
 use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// The file grows in steps of this many bytes; a flush truncates the unused tail.
 const GROWTH: u64 = 16 << 20;
@@ -36,7 +36,7 @@ impl ChunkBitmap {
                 "file of {chunks} chunks is too large: at most {MAX_CHUNKS} are \
                                  supported"
             );
-            return Err(Error::new(Kind::Limit, LAYER, limit));
+            return Err(Error::limit(LAYER, limit));
         }
         Ok(Self {
             bits: vec![0; to_usize(chunks.div_ceil(64))],
@@ -250,8 +250,7 @@ impl Space {
     pub(super) fn allocate(&self) -> Result<FileChunk> {
         let mut book = self.book.lock();
         let Some(chunk) = self.take(&mut book, FileChunk(MAX_CHUNKS))? else {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!("the file has the maximum of {MAX_CHUNKS} chunks"),
             ));
@@ -359,6 +358,7 @@ impl OrphanChunks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::device::Memory;
 
     #[test]

@@ -83,8 +83,7 @@ pub(super) fn settled(
         listed(store, CopyChoice::Alternate)?.geometry(),
     ];
     match (choice, lists) {
-        (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::new(
-            Kind::Conflict,
+        (Some(choice), _) if lists != choice.lists.map(Some) => Err(Error::conflict(
             LAYER,
             "the property lists changed while they were compared",
         )),
@@ -129,7 +128,7 @@ fn read_bytes(store: &dyn Store, name: &str) -> Result<Vec<u8>> {
     let len = file.info().len;
     if len > plist::MAX_BYTES {
         let message = format!("expected at most {} bytes, found {len}", plist::MAX_BYTES);
-        return Err(Error::new(Kind::Limit, LAYER, message).named(name));
+        return Err(Error::limit(LAYER, message).named(name));
     }
     file.read_vec(0, to_usize(len))
 }

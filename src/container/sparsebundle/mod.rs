@@ -149,7 +149,7 @@ impl Bundle {
         }
         for name in [plist::INFO, plist::BACKUP] {
             if store.stat(name)?.is_some() {
-                return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
+                return Err(Error::conflict(LAYER, "already exists").named(name));
             }
         }
         // A store creates folders only with their first file, and macOS requires this folder.
@@ -310,7 +310,7 @@ impl Bundle {
         if !self.is_between() {
             return Ok(());
         }
-        Err(Error::new(Kind::Conflict, LAYER, BETWEEN))
+        Err(Error::conflict(LAYER, BETWEEN))
     }
 
     /// Returns the valid band size nearest to `size`, in bytes.
@@ -371,7 +371,7 @@ fn check_whole_blocks(band_size: u64, block: u64) -> Result<()> {
     }
     let message =
         format!("expected a band size of whole cipher blocks of {block} bytes, found {band_size}");
-    Err(Error::new(Kind::Invalid, LAYER, message).named(plist::INFO))
+    Err(Error::invalid(LAYER, message).named(plist::INFO))
 }
 
 /// Checks that the size of encrypted bands is a valid multiple of the cipher block.

@@ -99,7 +99,7 @@ impl Info {
             let message = "a change of the band size was interrupted; run `bandsaw reband` to \
                            finish it";
             return Err(InfoError::Rebanding(
-                Error::new(Kind::Conflict, LAYER, message).named(name),
+                Error::conflict(LAYER, message).named(name),
             ));
         }
         let band_size = found.band_size.ok_or_else(|| lacks("band-size"))?;

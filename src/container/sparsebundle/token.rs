@@ -83,8 +83,7 @@ pub(super) fn check(
         )
         .named(TOKEN)),
         (Token::Header(now), Some(unlocked)) => unlocked.check(&now, access).map(|()| None),
-        (Token::Empty | Token::Stray(_), Some(_)) => Err(Error::new(
-            Kind::Conflict,
+        (Token::Empty | Token::Stray(_), Some(_)) => Err(Error::conflict(
             LAYER,
             "the encryption header was replaced since it was unlocked",
         )
@@ -109,7 +108,7 @@ impl UnlockedToken<'_> {
         let (then, now) = (self.header.describe(), now.describe());
         if (then.uuid, then.block, then.key_bits) != (now.uuid, now.block, now.key_bits) {
             let message = "the encryption header was replaced since it was unlocked";
-            return Err(Error::new(Kind::Conflict, LAYER, message).named(TOKEN));
+            return Err(Error::conflict(LAYER, message).named(TOKEN));
         }
         if now.version == 1 && access == Access::ReadWrite {
             let message = "encryption version 1 is read-only";

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{LAYER, SECTOR};
 use crate::size::{narrow, to_usize};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"sprs";
 const VERSION: u32 = 3;
@@ -129,7 +129,7 @@ impl Head {
             let limit = format!(
                 "disk of {sectors} sectors has too many bands of {sectors_per_band} sectors"
             );
-            return Err(Error::new(Kind::Limit, LAYER, limit).at(0x1C));
+            return Err(Error::limit(LAYER, limit).at(0x1C));
         }
         let usual_flags = raw.flags.get() == FLAGS;
         Ok(Self {
@@ -267,6 +267,7 @@ pub(super) fn link_at(node: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     /// The vector of §7: a disk of 64 KiB with one band.
     #[test]

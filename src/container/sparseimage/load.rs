@@ -9,7 +9,7 @@ use super::{LAYER, SECTOR};
 use crate::device::{BlockDevice, regions};
 use crate::problem::{Findings, Severity};
 use crate::size::{narrow, to_usize};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Maximum number of duplicate bands that are compared: more than an interrupted
 /// [`commit`](super::commit) leaves.
@@ -100,7 +100,7 @@ fn load_next(file: &dyn BlockDevice, table: &mut Table, at: u64) -> Result<u64> 
     }
     if table.slots.len() + slots_of(last + 1) as usize > MAX_SLOTS {
         let limit = format!("too many slots: at most {MAX_SLOTS} are supported");
-        return Err(Error::new(Kind::Limit, LAYER, limit).at(link));
+        return Err(Error::limit(LAYER, limit).at(link));
     }
     let mut raw = NextRaw::read_from_bytes(&[0; to_usize(NODE)]).map_err(|_| short(at))?;
     file.read_at(at, raw.as_mut_bytes())?;

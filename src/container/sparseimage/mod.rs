@@ -38,7 +38,7 @@ use crate::error::Place;
 use crate::problem::Findings;
 use crate::size::narrow;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub use self::check::check;
 pub use self::repair::repair;
@@ -120,7 +120,7 @@ impl SparseImage {
                 "the file holds {} bytes already, expected an empty one",
                 file.info().len
             );
-            return Err(Error::new(Kind::Conflict, LAYER, taken));
+            return Err(Error::conflict(LAYER, taken));
         }
         file.set_len(NODE, AfterDiscard::Zeros)?;
         file.write_at(
@@ -237,16 +237,10 @@ impl SparseImage {
     }
 
     /// Makes the orphan at byte `place` of the file the band `number`, which must not be stored.
-    /// Durable on return. [`Kind::Invalid`] if no slot without a label is at that place.
+    /// Durable on return. [`Kind::Invalid`](crate::Kind) if no slot without a label is at that place.
     pub fn restore_band(&self, place: u64, number: u64) -> Result<()> {
         self.check_changeable()?;
-        let invalid = || {
-            Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("invalid offset {place} of a band"),
-            )
-        };
+        let invalid = || Error::invalid(LAYER, format!("invalid offset {place} of a band"));
         let band = u32::try_from(number)
             .map(BandIndex)
             .map_err(|_| invalid())?;
@@ -314,7 +308,7 @@ fn check_geometry(band_size: u64, len: u64) -> Result<u32> {
     check_len(LAYER, len)?;
     if len.div_ceil(band_size) > MAX_BANDS_OF_DISK {
         let limit = format!("disk of {len} bytes has too many bands of {band_size} bytes");
-        return Err(Error::new(Kind::Limit, LAYER, limit));
+        return Err(Error::limit(LAYER, limit));
     }
     Ok(narrow(sectors))
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::LAYER;
 use super::layout::{BandIndex, Label, NODE, Slot, slots_of};
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Maximum number of bands in an image, which limits the table to 200 MiB. Enough for 8 TiB in
 /// bands of a mebibyte; larger disks need larger bands.
@@ -126,7 +126,7 @@ impl Table {
         if self.slots.len() >= MAX_SLOTS {
             let limit =
                 format!("the image has the maximum of {MAX_SLOTS} bands; larger bands store more");
-            return Err(Error::new(Kind::Limit, LAYER, limit));
+            return Err(Error::limit(LAYER, limit));
         }
         let slot = Slot(narrow(self.slots.len()));
         let (node, within) = slot.in_node();

@@ -85,7 +85,7 @@ fn check_pair(below: &Link, layer: &Link) -> Result<()> {
         below.name,
         named(found)
     );
-    Err(Error::new(Kind::Conflict, LAYER, message).in_file(&layer.name))
+    Err(Error::conflict(LAYER, message).in_file(&layer.name))
 }
 
 #[cfg(test)]

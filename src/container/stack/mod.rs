@@ -20,7 +20,7 @@ use crate::device::units::UnitLocks;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::size::to_usize;
 use crate::sync::RwLock;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub use self::chain::{Identity, Link, check as check_chain};
 
@@ -75,7 +75,7 @@ impl Stack {
         layers: Vec<(Role, Arc<dyn Overlay>)>,
         access: Access,
     ) -> Result<Self> {
-        let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message));
+        let invalid = |message: String| Err(Error::invalid(LAYER, message));
         if layers.is_empty() || layers.len() > MAX_LAYERS {
             return invalid(format!(
                 "invalid stack of {} layers: expected 1 to {MAX_LAYERS}",
@@ -104,7 +104,7 @@ impl Stack {
                     len(*level),
                     len(level - 1)
                 );
-                return Err(Error::new(Kind::Conflict, LAYER, message));
+                return Err(Error::conflict(LAYER, message));
             }
         }
         let cache = levels.first().map(|level| Cache::new(*level, access));

@@ -15,7 +15,7 @@ use super::{LAYER, Udif};
 use crate::container::SECTOR;
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const TABLE: &str = "udif block table";
 const MAP: &str = "udif chunk map";
@@ -32,7 +32,7 @@ pub fn check(
     let mut findings = Findings::Check(problems, progress);
     let first = parts
         .first()
-        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "the number of parts is 0"))?
+        .ok_or_else(|| Error::invalid(LAYER, "the number of parts is 0"))?
         .file
         .clone();
     let (_, koly) = read_trailer(&*first)?;
@@ -40,7 +40,7 @@ pub fn check(
     if koly.segment.count as usize > parts.len() {
         let Segment { number, count, .. } = koly.segment;
         let part = format!("part {number} of an image in {count} files; all parts are required");
-        return Err(Error::new(Kind::Invalid, LAYER, part));
+        return Err(Error::invalid(LAYER, part));
     }
     check_regions(&koly, at, &mut findings)?;
     let resources = read_resources(&*first, &koly)?;

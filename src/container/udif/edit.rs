@@ -10,7 +10,7 @@ use super::layout::KOLY_SIZE;
 use super::resources::{MAX_BYTES, Resource};
 use super::{BlockDevice, LAYER, image_list};
 use crate::device::AfterDiscard;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Returns the resources of the image in `file`, which may be the first of a set, and the range of
 /// its code signature.
@@ -21,7 +21,7 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
             "part {} of a set: resources are in the first part",
             koly.segment.number
         );
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     }
     let signature = Some(koly.signature.clone()).filter(|signature| !signature.is_empty());
     Ok((read_resources(file, &koly)?, signature))
@@ -31,7 +31,7 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
 /// a code signature are removed. Only the tail of the file changes, but it changes in place, so
 /// callers should work on a copy.
 ///
-/// [`Kind::Invalid`] if the block tables are not those of the image, [`Kind::Limit`] if the list
+/// [`Kind::Invalid`](crate::Kind) if the block tables are not those of the image, [`Kind::Limit`](crate::Kind) if the list
 /// exceeds the limits of the reader.
 pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> {
     let (old, _) = read_list(file)?;
@@ -43,8 +43,7 @@ pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> 
             .collect()
     };
     if tables(&old) != tables(resources) {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             LAYER,
             "cannot change the block tables (blkx), the index of the disk",
         ));
@@ -56,7 +55,7 @@ pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> 
             "too many resources: {} bytes, at most {MAX_BYTES} are possible",
             list.len()
         );
-        return Err(Error::new(Kind::Limit, LAYER, message));
+        return Err(Error::limit(LAYER, message));
     }
     let (at, end) = (koly.data_fork.end, koly.data_fork.end + list.len() as u64);
     file.set_len(end + KOLY_SIZE, AfterDiscard::Any)?;

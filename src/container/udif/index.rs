@@ -6,7 +6,7 @@ use super::resources::{self, Resource};
 use super::{LAYER, SECTOR};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::size::to_usize;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
     let len = file.info().len;
@@ -34,7 +34,7 @@ pub(super) fn read_resources(file: &dyn BlockDevice, koly: &Koly) -> Result<Vec<
             "resources of {length} bytes are too large: at most {} are supported",
             resources::MAX_BYTES
         );
-        return Err(Error::new(Kind::Limit, LAYER, message).at(place.start));
+        return Err(Error::limit(LAYER, message).at(place.start));
     }
     if length == 0 {
         return Err(Error::corrupt(

@@ -84,13 +84,8 @@ fn words() -> Result<Vec<u8>> {
     let mut list = narrow::<u16>(WORDS.len()).to_be_bytes().to_vec();
     for word in WORDS {
         let word = roman::encode(word).filter(|word| word.len() < 256);
-        let word = word.ok_or_else(|| {
-            Error::new(
-                Kind::Invalid,
-                "license",
-                "the texts of the dialog exceed 255 bytes",
-            )
-        })?;
+        let word = word
+            .ok_or_else(|| Error::invalid("license", "the texts of the dialog exceed 255 bytes"))?;
         list.push(narrow(word.len()));
         list.extend(word);
     }

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::resources::Resource;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "udif resources";
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
@@ -22,7 +22,7 @@ const LINE: usize = 76;
 
 /// Returns the property list of an image, which is stored between data fork and trailer.
 ///
-/// [`Kind::Invalid`] for names with characters that XML cannot represent.
+/// [`Kind::Invalid`](crate::Kind) for names with characters that XML cannot represent.
 pub fn image_list(resources: &[Resource]) -> Result<Vec<u8>> {
     let mut text = format!("{HEAD}\t<key>resource-fork</key>\n");
     if resources.is_empty() {
@@ -101,12 +101,9 @@ fn escaped(value: &str) -> Result<String> {
     if let Some(c) = value.chars().find(|&c| {
         c.is_control() && !matches!(c, '\t' | '\n') || matches!(c, '\u{fffe}' | '\u{ffff}')
     }) {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            format!("XML cannot contain the character {c:?}"),
-        )
-        .named(value));
+        return Err(
+            Error::invalid(LAYER, format!("XML cannot contain the character {c:?}")).named(value),
+        );
     }
     Ok(value
         .replace('&', "&amp;")
@@ -118,6 +115,7 @@ fn escaped(value: &str) -> Result<String> {
 mod tests {
     use super::super::resources;
     use super::*;
+    use crate::Kind;
 
     fn resource(kind: &str, id: &str, name: &str, data: Vec<u8>) -> Resource {
         Resource {

@@ -52,7 +52,7 @@ use self::readahead::Readahead;
 use self::set::Fork;
 use super::{Format, SECTOR};
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(crate) use begins::begins_with_chunk;
 pub use check::check;
@@ -132,7 +132,7 @@ impl Udif {
             let Segment { number, count, .. } = koly.segment;
             let message =
                 format!("part {number} of an image in {count} files; all parts are required");
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         let fork = Fork::whole(file.clone(), &koly)?;
         Self::new(file, koly, fork)
@@ -142,7 +142,7 @@ impl Udif {
     /// does not belong at its position names the file.
     pub fn open_parts(parts: Vec<SegmentPart>) -> Result<Self> {
         let Some(SegmentPart { file, name }) = parts.first().cloned() else {
-            return Err(Error::new(Kind::Invalid, LAYER, "the number of parts is 0"));
+            return Err(Error::invalid(LAYER, "the number of parts is 0"));
         };
         let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count as usize != parts.len() {
@@ -151,7 +151,7 @@ impl Udif {
                 koly.segment.count,
                 parts.len()
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message).in_file(name));
+            return Err(Error::invalid(LAYER, message).in_file(name));
         }
         Self::new(file, koly, Fork::joined(parts)?)
     }

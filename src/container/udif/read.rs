@@ -12,7 +12,7 @@ use super::readahead::ActiveRequest;
 use super::{LAYER, SECTOR, Udif};
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use crate::size::{narrow, to_usize};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Minimum length of chunks that are decoded directly into the caller's buffer if read as a whole.
 /// Shorter ones are cached, because they may be read again, such as the nodes of a tree.
@@ -156,9 +156,7 @@ impl BlockDevice for Udif {
                 Some(_) => break,
             }
         }
-        extent.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start)
-        })
+        extent.ok_or_else(|| Error::invalid(LAYER, "an empty range has no extent").at(range.start))
     }
 
     read_only!(LAYER);

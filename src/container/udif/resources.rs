@@ -10,7 +10,7 @@ use super::base64_list::DecodedList;
 use super::roman;
 use crate::container::property_list;
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "udif resources";
 
@@ -51,7 +51,7 @@ pub(super) fn from_plist(bytes: &[u8]) -> Result<Vec<Resource>> {
 /// Reads a list of resources from the user: as in images, or only the resources, as
 /// `hdiutil udifderez -xml` prints them.
 ///
-/// [`Kind::Corrupt`] if it is not a property list, [`Kind::Limit`] if it exceeds the limits of
+/// [`Kind::Corrupt`](crate::Kind) if it is not a property list, [`Kind::Limit`](crate::Kind) if it exceeds the limits of
 /// images.
 pub fn from_list(bytes: &[u8]) -> Result<Vec<Resource>> {
     let wrapped = from_plist(bytes)?;
@@ -88,7 +88,7 @@ fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource
             resource.data = decoded.restored(resource.data);
             held += (size_of::<Resource>() + resource.data.len()) as u64;
             if held > MAX_BYTES {
-                return Err(Error::new(Kind::Limit, LAYER, "too many resources"));
+                return Err(Error::limit(LAYER, "too many resources"));
             }
             resources.push(resource);
         }
@@ -139,7 +139,7 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
             // References may share data, but the copies need memory each.
             held += (size_of::<Resource>() + length) as u64;
             if held > MAX_BYTES {
-                return Err(Error::new(Kind::Limit, LAYER, "too many resources"));
+                return Err(Error::limit(LAYER, "too many resources"));
             }
         }
     }
@@ -183,6 +183,7 @@ impl Fork<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn a_property_list_gives_its_resources() {

@@ -13,7 +13,7 @@ use super::{BlockDevice, BlockDeviceExt, LAYER, Udif, image_list};
 use crate::device::AfterDiscard;
 use crate::progress::Progress;
 use crate::size::{narrow, to_usize};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Maximum number of parts: part numbers have three digits.
 pub const MAX_WRITTEN_PARTS: u32 = 999;
@@ -56,7 +56,7 @@ pub struct SplitPlan<'a> {
 impl Udif {
     /// Plans the files. The result depends only on the image and `cut`.
     ///
-    /// [`Kind::Invalid`] if a file would have no room for data, or there would be more than
+    /// [`Kind::Invalid`](crate::Kind) if a file would have no room for data, or there would be more than
     /// [`MAX_WRITTEN_PARTS`] files.
     pub fn cut(&self, cut: SplitMethod) -> Result<SplitPlan<'_>> {
         let list = match self.koly.xml.clone() {
@@ -109,13 +109,8 @@ impl SplitPlan<'_> {
         let range = number
             .checked_sub(1)
             .and_then(|at| self.ranges.get(at as usize));
-        let range = range.ok_or_else(|| {
-            Error::new(
-                Kind::Invalid,
-                LAYER,
-                format!("part {number} does not exist"),
-            )
-        })?;
+        let range =
+            range.ok_or_else(|| Error::invalid(LAYER, format!("part {number} does not exist")))?;
         let empty = image_list(&[])?;
         let list = if number == 1 { &self.list } else { &empty };
         let (len, list_len) = (range.end - range.start, list.len() as u64);
@@ -151,7 +146,7 @@ impl SplitPlan<'_> {
 }
 
 fn ranges(len: u64, cut: SplitMethod, list: u64) -> Result<Vec<Range<u64>>> {
-    let invalid = |message: String| Error::new(Kind::Invalid, LAYER, message);
+    let invalid = |message: String| Error::invalid(LAYER, message);
     // Bytes of each file in addition to its data.
     let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
     let room = |bytes: u64, beside: u64| match bytes.saturating_sub(beside) / GRAIN * GRAIN {

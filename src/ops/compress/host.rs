@@ -169,7 +169,7 @@ impl<'a> OriginalFile<'a> {
     }
 
     fn conflict(&self, message: &'static str) -> Error {
-        Error::new(Kind::Conflict, LAYER, message).in_file(self.path)
+        Error::conflict(LAYER, message).in_file(self.path)
     }
 
     /// Compares the copy, gives it the file's mode and dates, and makes it durable. Returns the
@@ -337,12 +337,9 @@ fn back_up(path: &Path, folder: &Path) -> Result<()> {
     let above = kept.parent().unwrap_or(folder);
     fs::create_dir_all(above).map_err(|error| failed("create the folder", above, error))?;
     if kept.symlink_metadata().is_ok() {
-        return Err(Error::new(
-            Kind::Conflict,
-            LAYER,
-            "the name of the backup copy already exists",
-        )
-        .in_file(kept));
+        return Err(
+            Error::conflict(LAYER, "the name of the backup copy already exists").in_file(kept),
+        );
     }
     fs::copy(path, &kept)
         .map(drop)

@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use crate::decmpfs::{MAX_LEN, PackOptions};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub use self::choose::FileTypes;
 #[cfg(target_os = "macos")]
@@ -150,7 +150,7 @@ fn on_cores<T: Send>(jobs: Option<NonZeroUsize>, work: impl FnOnce() -> T + Send
         .num_threads(jobs.get())
         .build();
     let pool = pool.map_err(|error| {
-        Error::new(Kind::Limit, LAYER, format!("cannot start {jobs} threads")).caused_by(error)
+        Error::limit(LAYER, format!("cannot start {jobs} threads")).caused_by(error)
     })?;
     Ok(pool.install(work))
 }

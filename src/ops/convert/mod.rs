@@ -72,8 +72,7 @@ impl ConvertOptions {
         self.keep_signature(from)?;
         check_level(self.format, self.level)?;
         if !self.resources.is_empty() && !self.format.is_udif() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 "image",
                 format!("{} has no resources", self.format),
             ));
@@ -179,8 +178,7 @@ impl<'a> Source<'a> {
 /// Refuses a compression level for formats without levels.
 pub(super) fn check_level(format: Format, level: Option<Level>) -> Result<()> {
     if level.is_some() && !format.has_levels() {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             "image",
             format!("{format} has no compression levels; only UDZO has"),
         ));

@@ -36,16 +36,13 @@ pub fn resume(
             "cannot resume {}: the format is written in one pass",
             options.format
         );
-        return Err(Error::new(Kind::Invalid, "image", message).in_file(to));
+        return Err(Error::invalid("image", message).in_file(to));
     }
     if options.skip_free {
         // The free space may change before the copy is resumed.
-        return Err(Error::new(
-            Kind::Invalid,
-            "image",
-            "cannot resume a copy without free blocks",
-        )
-        .in_file(to));
+        return Err(
+            Error::invalid("image", "cannot resume a copy without free blocks").in_file(to),
+        );
     }
     let create = options.create(from);
     let mut draft = match Draft::resumable(to, &create, &identity(from, &create)?) {

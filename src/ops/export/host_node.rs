@@ -121,7 +121,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 
 pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| match errno {
-        Errno::EXIST => Error::new(Kind::Conflict, LAYER, "already exists"),
+        Errno::EXIST => Error::conflict(LAYER, "already exists"),
         errno => Error::io(LAYER, doing, errno),
     }
 }
@@ -142,11 +142,7 @@ impl NodeMaker<'_> {
         match attributes.kind {
             FileKind::File => self.file(folder, name, attributes, buffer, problem),
             FileKind::Symlink => self.symlink(folder, name, attributes).map(|()| 0),
-            FileKind::Folder => Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "internal: unexpected folder",
-            )),
+            FileKind::Folder => Err(Error::invalid(LAYER, "internal: unexpected folder")),
             _ => self.special(folder, name, attributes).map(|()| 0),
         }
     }
@@ -273,11 +269,7 @@ impl NodeMaker<'_> {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::File | FileKind::Folder | FileKind::Symlink => {
-                return Err(Error::new(
-                    Kind::Invalid,
-                    LAYER,
-                    "internal: not a special file",
-                ));
+                return Err(Error::invalid(LAYER, "internal: not a special file"));
             }
         };
         let device = nodes::device_from_mac(attributes.device);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 use super::LAYER;
 
@@ -122,8 +122,7 @@ impl BuddyFile {
         let width = len.next_power_of_two().ilog2().max(MIN_WIDTH);
         let found = (width..MAX_WIDTH)
             .find_map(|wide| Some((wide, self.free.get_mut(wide as usize)?.pop_first()?)));
-        let (wide, offset) =
-            found.ok_or_else(|| Error::new(Kind::Limit, LAYER, ".DS_Store exceeds 2 GiB"))?;
+        let (wide, offset) = found.ok_or_else(|| Error::limit(LAYER, ".DS_Store exceeds 2 GiB"))?;
         // The upper half of each divided block stays free.
         for half in width..wide {
             self.free[half as usize].insert(offset + (1 << half));

@@ -4,7 +4,7 @@
 
 use super::LAYER;
 use super::buddy::BuddyFile;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Size of a node, in bytes.
 const NODE: usize = 4096;
@@ -67,7 +67,7 @@ impl DsStore {
                  the names",
                 bytes.len()
             );
-            return Err(Error::new(Kind::Limit, LAYER, message).named(name));
+            return Err(Error::limit(LAYER, message).named(name));
         }
         self.records.push(Record {
             key: (name.to_lowercase(), *code),
@@ -172,6 +172,7 @@ impl StoreTree<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     /// Reads the tree below block `number` in order.
     fn walk(file: &[u8], number: u32, depth: u32, out: &mut Vec<String>) {

@@ -23,7 +23,7 @@ pub use self::settings::{
 use crate::fs::hfsplus::layout::mac_date;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Timestamp, UF_HIDDEN};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "finder";
 
@@ -94,8 +94,7 @@ pub(super) fn dress(
     if let Some(path) = &settings.icon {
         let icon = read(path)?;
         if !icon.starts_with(b"icns") {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "not an icon: expected a file in Apple's icns format",
             )
@@ -186,12 +185,7 @@ fn store(settings: &WindowSettings, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |error| Error::io(LAYER, "read", error).in_file(path);
     if fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
-        return Err(Error::new(
-            Kind::Limit,
-            LAYER,
-            format!("is longer than {MAX_BYTES} bytes"),
-        )
-        .in_file(path));
+        return Err(Error::limit(LAYER, format!("is longer than {MAX_BYTES} bytes")).in_file(path));
     }
     fs::read(path).map_err(failed)
 }
@@ -215,12 +209,10 @@ fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timesta
     if let Some(there) = child(tree, parent, name) {
         let node = &mut tree.nodes[there as usize];
         if !matches!(node.kind, SourceKind::File(_)) {
-            return Err(Error::new(
-                Kind::Conflict,
-                LAYER,
-                "exists in the source, but is not a regular file",
-            )
-            .named(name));
+            return Err(
+                Error::conflict(LAYER, "exists in the source, but is not a regular file")
+                    .named(name),
+            );
         }
         node.kind = SourceKind::File(contents);
         (node.created, node.modified) = (Some(date), date);
@@ -239,12 +231,9 @@ fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timesta
 fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u32> {
     match child(tree, parent, name) {
         Some(there) if tree.nodes[there as usize].kind == SourceKind::Folder => Ok(there),
-        Some(_) => Err(Error::new(
-            Kind::Conflict,
-            LAYER,
-            "exists in the source, but is not a folder",
-        )
-        .named(name)),
+        Some(_) => {
+            Err(Error::conflict(LAYER, "exists in the source, but is not a folder").named(name))
+        }
         None => {
             tree.nodes.push(SourceNode::made(
                 parent,
@@ -274,8 +263,7 @@ fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
     };
     match &mut node.xattrs[at].1 {
         Stream::Bytes(bytes) if bytes.len() == INFO_LEN => Ok(bytes),
-        _ => Err(Error::new(
-            Kind::Invalid,
+        _ => Err(Error::invalid(
             LAYER,
             format!("{FINDER_INFO} does not have {INFO_LEN} bytes"),
         )

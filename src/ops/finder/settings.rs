@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// The appearance of a volume's root folder in the Finder. Lengths are in points, positions are
 /// relative to the upper left corner of the window.
@@ -229,8 +229,7 @@ impl FromStr for Arrange {
             .map(|(arrange, ..)| *arrange);
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
-            Error::new(
-                Kind::Invalid,
+            Error::invalid(
                 "arrange-by",
                 format!("unknown name: expected one of {}", names.join(", ")),
             )

@@ -6,7 +6,7 @@
 use plist::{Dictionary, Value};
 
 use super::{Background, LAYER, View, WindowSettings};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Returns the window settings: `bwsp`.
 pub(super) fn window(settings: &WindowSettings) -> Result<Vec<u8>> {
@@ -133,7 +133,7 @@ pub(super) fn style(view: View) -> [u8; 4] {
 fn binary(list: Dictionary) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let failed = |error: plist::Error| {
-        Error::new(Kind::Invalid, LAYER, "cannot be encoded as a property list").caused_by(error)
+        Error::invalid(LAYER, "cannot be encoded as a property list").caused_by(error)
     };
     Value::Dictionary(list)
         .to_writer_binary(&mut bytes)

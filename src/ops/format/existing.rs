@@ -196,7 +196,7 @@ impl<'a> Target<'a> {
             None => "data".to_owned(),
         };
         let message = format!("{} is not empty: it has {there}", self.place());
-        Err(Error::new(Kind::Conflict, LAYER, message))
+        Err(Error::conflict(LAYER, message))
     }
 
     fn place(&self) -> String {
@@ -219,7 +219,7 @@ fn wanted(image: &Image, place: Option<&VolumeSelector>) -> Result<Option<u32>> 
         }) => Ok(Some(*partition)),
         Some(selector) => match image.volume(Some(selector))? {
             volume if volume.format.is_container() => {
-                Err(Error::new(Kind::Invalid, LAYER, CONTAINER).named(selector.to_string()))
+                Err(Error::invalid(LAYER, CONTAINER).named(selector.to_string()))
             }
             volume => Ok(Some(volume.partition.unwrap_or(1))),
         },
@@ -237,7 +237,7 @@ fn only(map: &Map) -> Result<&Partition> {
             let there = candidates(map).map(in_words).collect::<Vec<_>>().join(", ");
             let message =
                 format!("several partitions; choose one with `#N` after the image: {there}");
-            Err(Error::new(Kind::Invalid, LAYER, message))
+            Err(Error::invalid(LAYER, message))
         }
     }
 }

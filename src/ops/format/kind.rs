@@ -14,7 +14,7 @@ use crate::fs::hfsplus::build as hfsplus;
 use crate::fs::source::Tree;
 use crate::fs::{Timestamp, VolumeEncryption, VolumePlan};
 use crate::partition::{APPLE_APFS, APPLE_HFS};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// A file system to create.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -92,8 +92,7 @@ impl NewFormat {
     /// Plans a volume that holds `tree`. Fails, naming the file, if the volume cannot hold it.
     pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
         if !options.more_volumes.is_empty() && !self.holds_several() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!("{self} has one volume; APFS can have several"),
             ));
@@ -101,7 +100,7 @@ impl NewFormat {
         if options.encryption.is_some() && self.is_hfs() {
             let message =
                 format!("{self} volumes cannot be encrypted; use APFS, or encrypt the image");
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
@@ -162,7 +161,7 @@ impl NewFormat {
         } = options;
         if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
             let message = format!("invalid block size {size}: APFS uses {}", apfs::BLOCK_BYTES);
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         let case_sensitive = self == Self::ApfsCaseSensitive;
         let names = std::iter::once(name).chain(more_volumes);
@@ -230,8 +229,7 @@ impl FromStr for NewFormat {
                 .iter()
                 .map(|format| format.to_string().to_ascii_lowercase())
                 .collect();
-            Error::new(
-                Kind::Invalid,
+            Error::invalid(
                 LAYER,
                 format!("unknown file system: expected one of {}", known.join(", ")),
             )

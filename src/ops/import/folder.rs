@@ -19,7 +19,7 @@ use crate::fs::Timestamp;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::platform::nodes::{HostNode, HostTime};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(super) const LAYER: &str = "source folder";
 
@@ -34,8 +34,8 @@ pub struct FolderOptions {
 /// Returns the tree below the folder `path` of the host; `path` itself may be a symbolic link. The
 /// result does not depend on the order in which the host lists the folder.
 ///
-/// [`Kind::Unsupported`] for entries that cannot be stored on an Apple volume, and
-/// [`Kind::Conflict`] for entries that disappear during the walk.
+/// [`Kind::Unsupported`](crate::Kind) for entries that cannot be stored on an Apple volume, and
+/// [`Kind::Conflict`](crate::Kind) for entries that disappear during the walk.
 pub fn folder(path: &Path, options: &FolderOptions, progress: &dyn Progress) -> Result<Tree> {
     progress.stage("scan", 0);
     Assembly::new(walk(path, options, progress)?).assemble()
@@ -81,13 +81,8 @@ impl Assembly {
         while let Some((number, index)) = ahead.pop() {
             let mut folders = Vec::new();
             for found in std::mem::take(&mut self.folders[number]) {
-                let child = u32::try_from(self.nodes.len()).map_err(|_| {
-                    Error::new(
-                        Kind::Limit,
-                        LAYER,
-                        "too many files and folders (limit 2^32)",
-                    )
-                })?;
+                let child = u32::try_from(self.nodes.len())
+                    .map_err(|_| Error::limit(LAYER, "too many files and folders (limit 2^32)"))?;
                 if let EntryType::Folder { number } = found.what {
                     folders.push((number, child));
                 }

@@ -12,7 +12,7 @@ use super::folder::LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::folders::{Folders, ParentLookup};
 use crate::platform::nodes::{self, HostTime};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Location of a node of the tree on the host, and its metadata when it was listed.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl HostContents {
     }
 
     fn conflict(&self, node: u32, message: &'static str) -> Error {
-        Error::new(Kind::Conflict, LAYER, message).in_file(self.path_of(node))
+        Error::conflict(LAYER, message).in_file(self.path_of(node))
     }
 
     fn failed(&self, node: u32, error: io::Error) -> Error {
@@ -79,8 +79,7 @@ impl HostContents {
 impl Contents for HostContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let Stream::Extern { node, len, .. } = *stream else {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "internal: contents in memory cannot be opened as a device",
             ));

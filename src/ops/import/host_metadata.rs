@@ -11,7 +11,7 @@ use super::folder::LAYER;
 use crate::fs::FileKind;
 use crate::fs::source::Stream;
 use crate::platform::nodes::{self, HostNode};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// An entry of a listed folder.
 #[derive(Debug)]
@@ -155,9 +155,7 @@ pub(super) fn failed(
 ) -> Error {
     let error = error.into();
     match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::new(Kind::Conflict, LAYER, "removed while the folder was read")
-        }
+        std::io::ErrorKind::NotFound => Error::conflict(LAYER, "removed while the folder was read"),
         _ => Error::io(LAYER, doing, error),
     }
     .in_file(place.path().join(name))

@@ -7,7 +7,7 @@ use super::single::single;
 use crate::fs::Timestamp;
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// An item to add to a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,13 +98,7 @@ impl JoinedTrees {
     fn append(&mut self, tree: Tree, parent: u32, root: Option<&str>) -> Result<()> {
         let skipped = u32::from(root.is_none());
         let first = u32::try_from(self.nodes.len()).ok();
-        let too_many = || {
-            Error::new(
-                Kind::Limit,
-                LAYER,
-                "too many files and folders (limit 2^32)",
-            )
-        };
+        let too_many = || Error::limit(LAYER, "too many files and folders (limit 2^32)");
         let first = first
             .filter(|first| first.checked_add(tree.nodes.len() as u32).is_some())
             .ok_or_else(too_many)?;
@@ -143,9 +137,8 @@ impl JoinedTrees {
         let name = parts
             .pop()
             .filter(|_| !path.split('/').any(|part| matches!(part, "." | "..")));
-        let name = name.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "not a path within a volume").named(path)
-        })?;
+        let name =
+            name.ok_or_else(|| Error::invalid(LAYER, "not a path within a volume").named(path))?;
         let mut parent = 0;
         for part in parts {
             let is_it = |(number, node): &(u32, &SourceNode)| {
@@ -158,9 +151,7 @@ impl JoinedTrees {
             parent = match found {
                 Some((folder, true)) => folder,
                 Some(_) => {
-                    return Err(
-                        Error::new(Kind::Conflict, LAYER, "a parent is not a folder").named(path),
-                    );
+                    return Err(Error::conflict(LAYER, "a parent is not a folder").named(path));
                 }
                 None => {
                     self.nodes.push(SourceNode::made(
@@ -191,16 +182,14 @@ struct TreeParts(Vec<TreePart>);
 impl Contents for TreeParts {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let &Stream::Extern { node, offset, len } = stream else {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "internal: contents in memory cannot be opened",
             ));
         };
         let part = self.0.iter().rev().find(|part| part.first <= node);
-        let part = part.ok_or_else(|| {
-            Error::new(Kind::Invalid, LAYER, "internal: the file has no contents")
-        })?;
+        let part =
+            part.ok_or_else(|| Error::invalid(LAYER, "internal: the file has no contents"))?;
         part.contents.open(&Stream::Extern {
             node: node - part.shift,
             offset,

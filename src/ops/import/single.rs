@@ -15,7 +15,7 @@ use crate::{Error, Kind, Result};
 /// Returns a tree whose root, made from the parent folder, has the file at `path` of the host as
 /// its only entry. Folders are refused. A symbolic link is kept as a link.
 pub fn single(path: &Path) -> Result<Tree> {
-    let missing = || Error::new(Kind::Invalid, LAYER, "expected the name of a file").in_file(path);
+    let missing = || Error::invalid(LAYER, "expected the name of a file").in_file(path);
     let name = path.file_name().ok_or_else(missing)?;
     let folder = path
         .parent()
@@ -47,7 +47,7 @@ pub fn single(path: &Path) -> Result<Tree> {
         FileType::Unknown,
     )?;
     if matches!(found.what, EntryType::Folder { .. }) {
-        return Err(Error::new(Kind::Invalid, LAYER, "is a folder, expected a file").in_file(path));
+        return Err(Error::invalid(LAYER, "is a folder, expected a file").in_file(path));
     }
     Assembly::new(Listing {
         root,

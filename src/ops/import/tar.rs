@@ -19,7 +19,7 @@ use crate::fs::{FileKind, Timestamp};
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece, TarReader, Value, check_start};
 use crate::platform::nodes;
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(super) const LAYER: &str = "tar archive";
 
@@ -393,13 +393,8 @@ fn without_slash(path: &[u8]) -> &[u8] {
 }
 
 fn next_index(nodes: &[SourceNode]) -> Result<u32> {
-    u32::try_from(nodes.len()).map_err(|_| {
-        Error::new(
-            Kind::Limit,
-            LAYER,
-            "too many files and folders (limit 2^32)",
-        )
-    })
+    u32::try_from(nodes.len())
+        .map_err(|_| Error::limit(LAYER, "too many files and folders (limit 2^32)"))
 }
 
 fn source_node(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::tar::LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::tar::read::SparsePiece;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// The pieces of a sparse file, in order.
 pub(super) type SparsePieces = Arc<[SparsePiece]>;
@@ -32,8 +32,7 @@ impl TarContents {
 impl Contents for TarContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let Stream::Extern { offset, len, .. } = *stream else {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "internal: contents in memory cannot be opened as a device",
             ));
@@ -56,9 +55,7 @@ impl Contents for TarContents {
 fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
     file.read_exact_at(buf, offset)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Error::new(Kind::Conflict, LAYER, "truncated while it was read")
-            }
+            io::ErrorKind::UnexpectedEof => Error::conflict(LAYER, "truncated while it was read"),
             _ => Error::io(LAYER, "read", error),
         })
 }

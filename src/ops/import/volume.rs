@@ -83,13 +83,8 @@ impl Assembly<'_> {
     }
 
     fn add(&mut self, parent: u32, name: &str, found: &Attributes) -> Result<u32> {
-        let index = u32::try_from(self.nodes.len()).map_err(|_| {
-            Error::new(
-                Kind::Limit,
-                LAYER,
-                "too many files and folders (limit 2^32)",
-            )
-        })?;
+        let index = u32::try_from(self.nodes.len())
+            .map_err(|_| Error::limit(LAYER, "too many files and folders (limit 2^32)"))?;
         let first = if found.links > 1 {
             *self.first_names.entry(found.id).or_insert(index)
         } else {
@@ -185,8 +180,7 @@ impl Contents for VolumeContents {
                 .xattr(*id, name)?
                 .ok_or_else(|| Error::not_found(LAYER, &**name))?,
             None => {
-                return Err(Error::new(
-                    Kind::Invalid,
+                return Err(Error::invalid(
                     LAYER,
                     "internal: contents in memory cannot be opened as a device",
                 ));

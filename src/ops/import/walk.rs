@@ -14,7 +14,7 @@ use crate::parallel::{self, Queue};
 use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
 use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Largest number of threads; the kernel's folder locks limit any gain from more.
 const MAX_THREADS: usize = 4;
@@ -78,7 +78,7 @@ impl<'a> Walk<'a> {
         let fd = OwnedFd::from(std::fs::File::open(path).map_err(fail)?);
         let root_node = nodes::node_of(&fd).map_err(fail)?;
         if root_node.kind != FileType::Directory {
-            return Err(Error::new(Kind::Invalid, LAYER, "not a folder").in_file(path));
+            return Err(Error::invalid(LAYER, "not a folder").in_file(path));
         }
         let root_xattrs = xattrs_of(&fd).map_err(|error| error.in_file(path))?;
         let root = Arc::new(OpenFolder {

@@ -441,7 +441,7 @@ impl<'a> LayerRepair<'a> {
                 full.message()
             ),
         };
-        let message = || Error::new(Kind::Limit, VOLUME, message.clone());
+        let message = || Error::limit(VOLUME, message.clone());
         let Some(len) = self.chosen.grow.filter(|&len| is_last && len > from) else {
             return Err(message());
         };

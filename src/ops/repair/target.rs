@@ -11,7 +11,7 @@ use crate::device::{Access, BlockDevice};
 use crate::open::interrupted::{self, UNDO_SUFFIX};
 use crate::open::{self, OpenOptions, StoredImage};
 use crate::store::{FileMode, Guard, Local, Meta, Open, PrefixStore, SingleFile, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const NO_PLACE: &str = "the image is in a bucket, which cannot store undo data: choose a local folder with \
      `--undo-dir`";
@@ -134,7 +134,7 @@ impl Target {
     pub(super) fn undo(&self) -> Result<&UndoStore> {
         self.undo
             .as_ref()
-            .map_err(|why| Error::new(Kind::Invalid, LAYER, *why).in_file(&self.path))
+            .map_err(|why| Error::invalid(LAYER, *why).in_file(&self.path))
     }
 }
 

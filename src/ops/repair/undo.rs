@@ -258,7 +258,7 @@ impl UndoWriter<'_> {
         let (old_len, new_len) = (old.info().len, new.info().len);
         if old_len.max(new_len) > MAX_REPLACED {
             let message = format!("{old_len} bytes are too many to replace the file as a whole");
-            return Err(Error::new(Kind::Limit, LAYER, message).named(&edit.name));
+            return Err(Error::limit(LAYER, message).named(&edit.name));
         }
         let old = old.read_vec(0, old_len as usize)?;
         let saved = SavedRange {
@@ -550,7 +550,7 @@ fn check_unchanged(target: &Target, undo: &UndoStore, number: u64, log: &Log) ->
     let changed = |what: String| {
         let message =
             format!("changed since it was repaired, and undoing would mix old and new: {what}");
-        Err(Error::new(Kind::Conflict, LAYER, message))
+        Err(Error::conflict(LAYER, message))
     };
     let name = format!("{number}/{STATE}");
     let text = interrupted::read(undo.store(), &name)?;

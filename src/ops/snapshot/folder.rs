@@ -18,7 +18,7 @@ use crate::open::NewMode;
 use crate::open::place::{ImagePlace, folder_of};
 use crate::progress::Progress;
 use crate::store::{Local, Open, Snapshot, Store};
-use crate::{Error, Kind, Result, platform};
+use crate::{Error, Result, platform};
 
 /// Prefix of names that only Bandsaw uses.
 const OURS: &str = ".bandsaw/";
@@ -65,12 +65,10 @@ impl Folder {
         ] {
             // A symbolic link would lead out of the bundle.
             if fs::symlink_metadata(&ours).is_ok_and(|meta| !meta.is_dir()) {
-                return Err(Error::new(
-                    Kind::Invalid,
-                    LAYER,
-                    "not a folder, but snapshots are stored there",
-                )
-                .in_file(ours));
+                return Err(
+                    Error::invalid(LAYER, "not a folder, but snapshots are stored there")
+                        .in_file(ours),
+                );
             }
         }
         Ok(folder)
@@ -223,7 +221,7 @@ impl Folder {
 }
 
 fn taken(name: &str) -> Error {
-    Error::new(Kind::Conflict, LAYER, "the snapshot already exists").named(name)
+    Error::conflict(LAYER, "the snapshot already exists").named(name)
 }
 
 /// Renames a snapshot to its final name. A snapshot is never empty, so an existing one is not

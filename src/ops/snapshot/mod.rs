@@ -116,7 +116,7 @@ fn check(name: &str) -> Result<()> {
     let message = format!(
         "invalid name: expected at most {LONGEST_NAME} bytes, without / and without a leading ."
     );
-    Err(Error::new(Kind::Invalid, LAYER, message).named(name))
+    Err(Error::invalid(LAYER, message).named(name))
 }
 
 fn no_snapshot(name: &str) -> Error {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::Kind;
 use crate::container::Format;
 use crate::container::asif::{Asif, CreateOptions, LayerKind};
 use crate::container::stack::{Identity, Link, Stack, check_chain};

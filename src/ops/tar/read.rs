@@ -12,7 +12,7 @@ use super::layout::{
 };
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(crate) use super::extended_headers::Value;
 
@@ -286,7 +286,7 @@ impl<'a> TarReader<'a> {
         if size > MAX_PAX {
             let message =
                 format!("extended header of {size} bytes is too large: the maximum is {MAX_PAX}");
-            return Err(Error::new(Kind::Limit, LAYER, message).at(data));
+            return Err(Error::limit(LAYER, message).at(data));
         }
         self.skip(data, size)?;
         let mut bytes = vec![0; size as usize];

@@ -125,12 +125,9 @@ impl<'a> ArchiveWriter<'a> {
         number::put(&mut header.gid, 0);
         number::put(&mut header.mtime, 0);
         if !number::put(&mut header.size, size) {
-            return Err(Error::new(
-                crate::Kind::Limit,
-                LAYER,
-                "extended attributes of more than 8 GiB",
-            )
-            .named(member.path));
+            return Err(
+                Error::limit(LAYER, "extended attributes of more than 8 GiB").named(member.path),
+            );
         }
         header.typeflag = type_flag::PAX;
         self.put(sealed(header).as_bytes())?;

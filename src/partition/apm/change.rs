@@ -78,17 +78,16 @@ pub(in crate::partition) fn change(
             "invalid range {range:?} of partition {number}: expected whole blocks of {block} from \
              block {first}"
         );
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     }
     let (end, limit) = (range.end / block, map.limit(disk_len));
     if end + u64::from(map.free.is_some()) > limit {
         let message =
             format!("partition {number} would end at block {end}, past its limit {limit}");
-        return Err(Error::new(Kind::Conflict, LAYER, message));
+        return Err(Error::conflict(LAYER, message));
     }
     let too_long = |_| {
-        Error::new(
-            Kind::Limit,
+        Error::limit(
             LAYER,
             format!(
                 "partition {number} would end at block {end}: a map supports blocks up to {}",

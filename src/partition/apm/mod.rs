@@ -5,7 +5,7 @@ mod change;
 use super::layout::{APM_SIGNATURE, ApmEntryRaw, DRIVER_DESCRIPTOR_SIGNATURE, DriverDescriptorRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range, read, text};
 use crate::device::BlockDevice;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(super) use self::change::{change, disk_len_for, last_end};
 
@@ -62,7 +62,7 @@ fn read_map(disk: &dyn BlockDevice, block: u32, first: &ApmEntryRaw) -> Result<M
     }
     if count > MAX_ENTRIES {
         let what = format!("too many entries: {count} (limit {MAX_ENTRIES})");
-        return Err(Error::new(Kind::Limit, LAYER, what).at(u64::from(block)));
+        return Err(Error::limit(LAYER, what).at(u64::from(block)));
     }
     let mut map = Map {
         scheme: Scheme::Apm,

@@ -140,8 +140,7 @@ fn at_length(header: &Header, disk_len: u64) -> Result<Header> {
         .checked_sub(header.table_blocks() + 1)
         .filter(|&last| last >= header.first_usable);
     let last_usable = last_usable.ok_or_else(|| {
-        Error::new(
-            Kind::Limit,
+        Error::limit(
             LAYER,
             format!("{disk_len} bytes are too few for a partition"),
         )
@@ -176,7 +175,7 @@ fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
                 "partition {} at bytes {range:?} is not a whole number of blocks of {block}",
                 change.number
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         (entry.first, entry.last) = ((range.start / block).into(), (range.end / block - 1).into());
     }
@@ -198,11 +197,10 @@ fn check(copy: &Copy) -> Result<()> {
     });
     if let Some((.., number)) = outside {
         let message = format!("partition {number} would lie past the end of the disk");
-        return Err(Error::new(Kind::Conflict, LAYER, message));
+        return Err(Error::conflict(LAYER, message));
     }
     match ranges.windows(2).find(|two| two[1].0 <= two[0].1) {
-        Some(two) => Err(Error::new(
-            Kind::Conflict,
+        Some(two) => Err(Error::conflict(
             LAYER,
             format!("partitions {} and {} would overlap", two[0].2, two[1].2),
         )),

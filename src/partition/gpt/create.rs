@@ -9,7 +9,7 @@ use super::{Copy, Header, LAYER, PRIMARY};
 use crate::device::BlockDevice;
 use crate::partition::kind::PROTECTIVE;
 use crate::partition::layout::{GptEntryRaw, MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Alignment of partitions in bytes.
 const ALIGN: u64 = 4096;
@@ -33,11 +33,10 @@ pub struct MapGeometry {
 
 impl MapGeometry {
     /// Returns the layout of a disk of `disk_len` bytes in blocks of 512 or 4096; an incomplete
-    /// last block is not used. Fails with [`Kind::Invalid`] if there is no room for a partition.
+    /// last block is not used. Fails with [`Kind::Invalid`](crate::Kind) if there is no room for a partition.
     pub fn of(disk_len: u64, block: u32) -> Result<Self> {
         if !matches!(block, 512 | 4096) {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!("invalid block size {block}: expected 512 or 4096"),
             ));
@@ -48,7 +47,7 @@ impl MapGeometry {
                 "disk of {disk_len} bytes is too small for a GPT and a partition: the minimum is \
                  {smallest}"
             );
-            return Err(Error::new(Kind::Invalid, LAYER, what));
+            return Err(Error::invalid(LAYER, what));
         }
         Ok(Self {
             block,
@@ -63,13 +62,8 @@ impl MapGeometry {
             .max(1)
             .checked_next_multiple_of(ALIGN)
             .filter(|&len| len < 1 << 63);
-        let volume_len = volume_len.ok_or_else(|| {
-            Error::new(
-                Kind::Limit,
-                LAYER,
-                "the volume is too large: the limit is 8 EiB",
-            )
-        })?;
+        let volume_len = volume_len
+            .ok_or_else(|| Error::limit(LAYER, "the volume is too large: the limit is 8 EiB"))?;
         Self::of(Self::around(volume_len, block).disk_len(), block)
     }
 
@@ -188,7 +182,7 @@ pub fn create_single(
 /// is written outside of the map's own blocks; the backup is durable before the primary is
 /// overwritten.
 ///
-/// Fails with [`Kind::Invalid`] if partitions overlap, or are not whole blocks within the usable
+/// Fails with [`Kind::Invalid`](crate::Kind) if partitions overlap, or are not whole blocks within the usable
 /// range of the map.
 pub fn create(
     disk: &dyn BlockDevice,
@@ -281,7 +275,7 @@ pub(super) fn protective_mbr(blocks: u64) -> MbrRaw {
 }
 
 fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
-    let invalid = |what: String| Err(Error::new(Kind::Invalid, LAYER, what));
+    let invalid = |what: String| Err(Error::invalid(LAYER, what));
     if partitions.len() > ENTRY_COUNT as usize {
         return invalid(format!(
             "too many partitions: {} (limit {ENTRY_COUNT})",

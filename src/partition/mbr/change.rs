@@ -8,7 +8,7 @@ use super::LAYER;
 use crate::device::BlockDevice;
 use crate::partition::layout::MbrRaw;
 use crate::partition::read;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Placeholder for the last cylinder, head and sector, which are obsolete.
 const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
@@ -42,11 +42,10 @@ pub(in crate::partition) fn change(
             "invalid range {range:?} of partition {number}: expected whole blocks of {block} from \
              block {first}"
         );
-        return Err(Error::new(Kind::Invalid, LAYER, message));
+        return Err(Error::invalid(LAYER, message));
     }
     let blocks = u32::try_from(range.end / block - first).map_err(|_| {
-        Error::new(
-            Kind::Limit,
+        Error::limit(
             LAYER,
             format!("partition {number} would have too many blocks for the map"),
         )
@@ -76,6 +75,7 @@ fn read_primary(disk: &dyn BlockDevice, number: u32) -> Result<(MbrRaw, usize)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::device::Memory;
     use crate::partition::samples::mbr;
     use crate::partition::{MBR_HFS, probe};

@@ -140,12 +140,7 @@ impl Bucket {
         check_name(key)?;
         let key = self.place.key(key);
         Path::parse(&key).map_err(|_| {
-            Error::new(
-                Kind::Invalid,
-                LAYER,
-                "invalid key: not every store supports it",
-            )
-            .named(key)
+            Error::invalid(LAYER, "invalid key: not every store supports it").named(key)
         })
     }
 
@@ -337,12 +332,10 @@ impl Objects for Bucket {
         let root = self.place.key("");
         let prefix = format!("{root}{prefix}");
         let endless = |why: &str| {
-            Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("the listing of {} {why}", self.endpoint),
+            Err(
+                Error::limit(LAYER, format!("the listing of {} {why}", self.endpoint))
+                    .named(&prefix),
             )
-            .named(&prefix))
         };
         let mut page_token: Option<String> = None;
         // Bounds the loop: the server alone decides when a listing ends, so new keys must keep
@@ -453,7 +446,7 @@ fn client(
     for (name, value) in &options.elsewhere {
         let key: AmazonS3ConfigKey = name
             .parse()
-            .map_err(|_| Error::new(Kind::Invalid, LAYER, "unknown setting").named(name))?;
+            .map_err(|_| Error::invalid(LAYER, "unknown setting").named(name))?;
         builder = builder.with_config(key, value);
     }
     let built = builder.with_client_options(http).build();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 use super::LAYER;
 
@@ -19,9 +19,9 @@ impl BucketPlace {
     /// Parses `s3://bucket/prefix`, in which every character is literal: the caller decodes a URL
     /// first.
     ///
-    /// [`Kind::Invalid`] for anything else.
+    /// [`Kind::Invalid`](crate::Kind) for anything else.
     pub fn parse(url: &str) -> Result<Self> {
-        let invalid = |why: &'static str| Error::new(Kind::Invalid, LAYER, why).named(url);
+        let invalid = |why: &'static str| Error::invalid(LAYER, why).named(url);
         let rest = url
             .strip_prefix("s3://")
             .ok_or_else(|| invalid("expected an address that begins with s3://"))?;
@@ -67,6 +67,7 @@ impl fmt::Display for BucketPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn addresses_name_a_bucket_and_a_prefix() {

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::profile::Profile;
 use super::{LAYER, certificates};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Options of the connection to a store.
 #[derive(Debug, Clone, Default)]
@@ -84,7 +84,7 @@ impl BucketOptions {
     /// `AWS_SKIP_SIGNATURE`, `AWS_ALLOW_HTTP`, `AWS_EC2_METADATA_DISABLED`, those of containers and
     /// web identities, and `HOME`.
     ///
-    /// [`Kind::NotFound`] for a named profile that is in no file, [`Kind::Unsupported`] for one
+    /// [`Kind::NotFound`](crate::Kind) for a named profile that is in no file, [`Kind::Unsupported`](crate::Kind) for one
     /// whose keys come from a program or a login.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let get = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -108,7 +108,7 @@ impl BucketOptions {
                 || get("AWS_SECRET_ACCESS_KEY").is_some() =>
             {
                 let message = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must both be set";
-                return Err(Error::new(Kind::Invalid, LAYER, message));
+                return Err(Error::invalid(LAYER, message));
             }
             None => profile.credentials()?,
         };
@@ -117,11 +117,7 @@ impl BucketOptions {
             && elsewhere.is_empty()
             && is_true("AWS_EC2_METADATA_DISABLED")
         {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                super::failure::NO_CREDENTIALS,
-            ));
+            return Err(Error::invalid(LAYER, super::failure::NO_CREDENTIALS));
         }
         Ok(Self {
             endpoint: get("AWS_ENDPOINT_URL_S3")
@@ -159,9 +155,8 @@ impl BucketOptions {
         if endpoint.starts_with("https://") {
             return Ok(false);
         }
-        let invalid = |message: &str| {
-            Err(Error::new(Kind::Invalid, LAYER, message.to_owned()).named(endpoint.clone()))
-        };
+        let invalid =
+            |message: &str| Err(Error::invalid(LAYER, message.to_owned()).named(endpoint.clone()));
         let Some(host) = endpoint.strip_prefix("http://") else {
             return invalid(
                 "AWS_ENDPOINT_URL must begin with https://, or http:// on this machine",
@@ -184,12 +179,7 @@ impl BucketOptions {
             Error::io(LAYER, "read the certificates of AWS_CA_BUNDLE", source).in_file(path)
         })?;
         certificates(&pem).ok_or_else(|| {
-            Error::new(
-                Kind::Invalid,
-                LAYER,
-                "AWS_CA_BUNDLE has no certificates in PEM form",
-            )
-            .in_file(path)
+            Error::invalid(LAYER, "AWS_CA_BUNDLE has no certificates in PEM form").in_file(path)
         })
     }
 }
@@ -212,6 +202,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::Kind;
 
     fn options(variables: &[(&str, &str)]) -> Result<BucketOptions> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();

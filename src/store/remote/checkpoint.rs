@@ -20,7 +20,7 @@ use super::names::NameState;
 use super::shared::Shared;
 use crate::store::Put;
 use crate::store::objects::ObjectsExt;
-use crate::{Error, Kind, Result, parallel};
+use crate::{Error, Result, parallel};
 
 /// Number of files in one entry.
 const BATCH: usize = 64;
@@ -325,12 +325,8 @@ impl Shared {
             .stat(name)?
             .filter(|meta| meta.len == len)
             .ok_or_else(|| {
-                Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "changed by another program during the checkpoint",
-                )
-                .in_file(name)
+                Error::conflict(LAYER, "changed by another program during the checkpoint")
+                    .in_file(name)
             })?;
         let plain = Some(Plain {
             len,

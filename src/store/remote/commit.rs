@@ -10,7 +10,7 @@ use super::log::{Appended, Log};
 use super::names::NameState;
 use super::shared::Shared;
 use crate::device::Access;
-use crate::{Error, Kind, Result, parallel};
+use crate::{Error, Result, parallel};
 
 impl Shared {
     /// Makes all changes made before this call durable in the store.
@@ -132,7 +132,7 @@ impl Shared {
         };
         let entry = log.next(EntryPurpose::Release)?;
         self.append(log, entry)?;
-        self.lose(Error::new(Kind::Conflict, LAYER, "the store is closed"));
+        self.lose(Error::conflict(LAYER, "the store is closed"));
         Ok(())
     }
 }

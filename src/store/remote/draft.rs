@@ -17,7 +17,7 @@ use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
 use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// The generation of a bundle's first writer.
 const FIRST: u64 = 1;
@@ -27,7 +27,7 @@ impl Remote {
     /// Until then it is invisible, a flush makes nothing durable, and dropping it removes the
     /// stored objects.
     ///
-    /// [`Kind::Conflict`] if there are files already, unless `overwrite` is set: they are replaced
+    /// [`Kind::Conflict`](crate::Kind) if there are files already, unless `overwrite` is set: they are replaced
     /// when this is published, and their snapshots are kept.
     pub fn draft(
         objects: Arc<dyn Objects>,
@@ -68,7 +68,7 @@ impl Remote {
     /// Makes a [draft](Self::draft) visible as the bundle, durably, in one commit.
     ///
     /// `go_on` is called after everything is stored and before the commit: an error from it leaves
-    /// the draft a draft. [`Kind::Conflict`] if another writer created a bundle there in the
+    /// the draft a draft. [`Kind::Conflict`](crate::Kind) if another writer created a bundle there in the
     /// meantime.
     pub fn publish(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
@@ -99,7 +99,7 @@ impl Remote {
 }
 
 fn taken() -> Error {
-    Error::new(Kind::Conflict, LAYER, "already exists")
+    Error::conflict(LAYER, "already exists")
 }
 
 fn has_files(log: &Log) -> bool {
@@ -181,7 +181,7 @@ impl Shared {
         match draft {
             Some(Draft::Replacing) => self.release().and(removed),
             Some(Draft::New(_)) | None => {
-                self.lose(Error::new(Kind::Conflict, LAYER, "the draft was discarded"));
+                self.lose(Error::conflict(LAYER, "the draft was discarded"));
                 removed
             }
         }

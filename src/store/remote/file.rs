@@ -20,7 +20,7 @@ use crate::device::{
 use crate::store::Put;
 use crate::store::objects::SharedBytes;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Bytes written between two checks for room.
 const AT_ONCE: usize = 4 << 20;
@@ -330,9 +330,7 @@ impl File {
         self.info_of(&inner, Access::ReadOnly)
             .check_range(LAYER, &range)?;
         if range.is_empty() {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start),
-            );
+            return Err(Error::invalid(LAYER, "an empty range has no extent").at(range.start));
         }
         let kind_at = |page: u64| match inner.pages.get(&page) {
             Some(known) if known.bytes.is_some() || known.block.is_some() => ExtentKind::Data,

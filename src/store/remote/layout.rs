@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::fields::{Fields, Lines, escaped};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub(super) const LAYER: &str = "object store";
 
@@ -484,8 +484,7 @@ pub(super) fn check_len(key: &str, len: u64) -> Result<()> {
     if len <= LARGEST {
         return Ok(());
     }
-    Err(Error::new(
-        Kind::Limit,
+    Err(Error::limit(
         LAYER,
         format!("expected at most {LARGEST} bytes, found {len}"),
     )

@@ -16,7 +16,7 @@ use super::log::{Appended, Log};
 use super::periodic::PeriodicTask;
 use crate::store::Put;
 use crate::store::objects::{Objects, ObjectsExt};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Number of heartbeats, and of checks of another writer's lease, in the time after which a lease
 /// counts as abandoned.
@@ -108,8 +108,7 @@ pub(super) fn acquire(
             Appended::Overtaken(_) => {}
         }
     }
-    Err(Error::new(
-        Kind::Conflict,
+    Err(Error::conflict(
         LAYER,
         "the image changes too fast to take over; try again",
     ))
@@ -117,14 +116,14 @@ pub(super) fn acquire(
 
 fn in_use(holder: &LeaseHolder) -> Error {
     let message = format!("in use by {holder}; if that no longer runs, use --steal-lease");
-    Error::new(Kind::Conflict, LAYER, message)
+    Error::conflict(LAYER, message)
 }
 
 /// Returns the error for a writer whose image another one took over.
 pub(super) fn deposed(by: &LeaseHolder) -> Error {
     let message =
         format!("taken over by {by}: the image is read-only here, and unflushed changes are lost");
-    Error::new(Kind::Conflict, LAYER, message)
+    Error::conflict(LAYER, message)
 }
 
 /// Watches the lease until its expiry. `false`: it was renewed, or the log has advanced.

@@ -133,13 +133,7 @@ impl Log {
             }
             known = now;
         }
-        let busy = || {
-            Error::new(
-                Kind::Conflict,
-                LAYER,
-                "the log changes too fast to be read; try again",
-            )
-        };
+        let busy = || Error::conflict(LAYER, "the log changes too fast to be read; try again");
         Err(odd.unwrap_or_else(busy))
     }
 
@@ -289,7 +283,7 @@ impl Log {
         let next = |number: u64| {
             number
                 .checked_add(1)
-                .ok_or_else(|| Error::new(Kind::Limit, LAYER, "the log is full"))
+                .ok_or_else(|| Error::limit(LAYER, "the log is full"))
         };
         Ok(Document {
             number: next(state.number)?,

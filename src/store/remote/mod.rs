@@ -42,7 +42,7 @@ use std::time::Duration;
 use super::objects::Objects;
 use crate::device::Access;
 use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 use cache::Cache;
 use layout::{Document, LAYER};
 use lease::Heartbeat;
@@ -118,14 +118,13 @@ struct Session {
 }
 
 impl Remote {
-    /// Opens the bundle behind `objects`. [`Kind::Conflict`], naming the holder, if another process
+    /// Opens the bundle behind `objects`. [`Kind::Conflict`](crate::Kind), naming the holder, if another process
     /// writes it; also if the cache holds flushed data that is not in the store, and another writer
     /// has changed the bundle since. Otherwise that data is committed first.
     pub fn open(objects: Arc<dyn Objects>, options: &RemoteOptions) -> Result<Arc<Self>> {
         if !options.part.is_power_of_two() || options.part < buffers::PAGE || options.part > 1 << 30
         {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "expected a power of two from 64 KiB to 1 GiB for the size of objects",
             ));

@@ -41,20 +41,15 @@ impl Remote {
     pub fn create_snapshot(&self, name: &str) -> Result<()> {
         check_name(name)?;
         if name.contains('/') {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "expected the name of a snapshot without /",
-            )
-            .named(name));
+            return Err(
+                Error::invalid(LAYER, "expected the name of a snapshot without /").named(name),
+            );
         }
         let shared = self.shared();
         shared.commit()?;
         shared.change_snapshots(|shared, log| {
             if log.state.snapshots.contains_key(name) {
-                return Err(
-                    Error::new(Kind::Conflict, LAYER, "the snapshot already exists").named(name),
-                );
+                return Err(Error::conflict(LAYER, "the snapshot already exists").named(name));
             }
             let kept = shared.put_snapshot(&Document {
                 snapshots: BTreeMap::new(),
@@ -103,8 +98,7 @@ impl Remote {
             .iter()
             .any(|file| Arc::strong_count(file) > 2)
         {
-            return Err(Error::new(
-                Kind::Conflict,
+            return Err(Error::conflict(
                 LAYER,
                 "in use; a snapshot cannot be restored while the image is open",
             ));

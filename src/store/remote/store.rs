@@ -10,15 +10,13 @@ use super::shared::Shared;
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Refuses names that are not valid in a bundle.
 fn check(name: &str) -> Result<()> {
     check_name(name)?;
     if name.starts_with(ROOT) {
-        return Err(
-            Error::new(Kind::Invalid, LAYER, "the name is reserved for bandsaw").named(name),
-        );
+        return Err(Error::invalid(LAYER, "the name is reserved for bandsaw").named(name));
     }
     Ok(())
 }

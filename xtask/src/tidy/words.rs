@@ -33,9 +33,12 @@ const BANNED: [(&str, &str); 14] = [
 const BANNED_STARTS: [&str; 3] = ["is no ", "is none", "are no "];
 
 /// Constructors of errors; the last text in a call is the message.
-const CONSTRUCTORS: [&str; 4] = [
+const CONSTRUCTORS: [&str; 7] = [
     "Error::new(",
+    "Error::conflict(",
     "Error::corrupt(",
+    "Error::invalid(",
+    "Error::limit(",
     "Error::unsupported(",
     "Failure::usage(",
 ];

@@ -85,7 +85,7 @@ impl NbdDisk {
         let failed =
             |source: std::io::Error| Error::io(LAYER, "communicate with the server", source);
         let len = u32::try_from(len)
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "the request is longer than 4 GiB"))?;
+            .map_err(|_| Error::limit(LAYER, "the request is longer than 4 GiB"))?;
         let mut socket = self.socket.lock();
         let mut request = [0; 28];
         request[..4].copy_from_slice(&REQUEST.to_be_bytes());

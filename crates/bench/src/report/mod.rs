@@ -414,11 +414,7 @@ impl Report {
             schema: u32,
         }
         let invalid = |error: serde_json::Error| {
-            Error::new(
-                Kind::Invalid,
-                "benchmark",
-                format!("not the JSON of a benchmark: {error}"),
-            )
+            Error::invalid("benchmark", format!("not the JSON of a benchmark: {error}"))
         };
         let Version { schema } = serde_json::from_str(json).map_err(invalid)?;
         if schema != SCHEMA {

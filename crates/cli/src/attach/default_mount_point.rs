@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bandsaw::{Error, Kind};
+use bandsaw::Error;
 use bandsaw_mount::mount_points;
 
 use crate::failure::Outcome;
@@ -36,11 +36,9 @@ pub(super) fn named(folder: &Path) -> Outcome<ChosenMountPoint> {
     match fs::read_dir(folder) {
         Ok(mut entries) => {
             if is_mounted(folder)? {
-                return Err(
-                    Error::new(Kind::Conflict, LAYER, "is already a mount point")
-                        .in_file(folder)
-                        .into(),
-                );
+                return Err(Error::conflict(LAYER, "is already a mount point")
+                    .in_file(folder)
+                    .into());
             }
             match entries.next() {
                 None => Ok(ChosenMountPoint {
@@ -49,14 +47,11 @@ pub(super) fn named(folder: &Path) -> Outcome<ChosenMountPoint> {
                 }),
                 Some(_) => {
                     let message = "not empty; a mount would hide its contents";
-                    Err(Error::new(Kind::Conflict, LAYER, message)
-                        .in_file(folder)
-                        .into())
+                    Err(Error::conflict(LAYER, message).in_file(folder).into())
                 }
             }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::new(
-            Kind::Invalid,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(Error::invalid(
             LAYER,
             "is a file, expected a folder to mount on",
         )
@@ -91,13 +86,11 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<ChosenMountPoint>
             Err(source) => return Err(Error::io(LAYER, "create", source).in_file(folder).into()),
         }
     }
-    Err(Error::new(
-        Kind::Limit,
-        LAYER,
-        "too many mount points have the name of the volume",
+    Err(
+        Error::limit(LAYER, "too many mount points have the name of the volume")
+            .in_file(root)
+            .into(),
     )
-    .in_file(root)
-    .into())
 }
 
 /// Returns the name of a volume as a valid name of a folder.
@@ -128,6 +121,7 @@ fn is_mounted(folder: &Path) -> Outcome<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw::Kind;
 
     #[test]
     fn folders_are_called_as_volumes_are() {

@@ -135,9 +135,7 @@ fn find(what: &OsStr, entries: Vec<Entry>) -> Outcome<Entry> {
         Err(several) => {
             let names: Vec<_> = several.into_iter().map(|entry| entry.device).collect();
             let message = format!("in use several times; choose one of {}", names.join(", "));
-            Err(Error::new(Kind::Conflict, LAYER, message)
-                .named(&text)
-                .into())
+            Err(Error::conflict(LAYER, message).named(&text).into())
         }
     }
 }
@@ -155,8 +153,7 @@ fn in_use(entry: &Entry, users: &[User]) -> Failure {
         [] => "somebody".to_owned(),
         users => users.iter().map(one).collect::<Vec<_>>().join(", "),
     };
-    let error =
-        Error::new(Kind::Conflict, LAYER, format!("in use by {by}")).named(entry.device.clone());
+    let error = Error::conflict(LAYER, format!("in use by {by}")).named(entry.device.clone());
     Failure::from(error).hint(
         "use --force to detach it nevertheless (those programs then get \
                                errors)",
@@ -186,7 +183,7 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
                 "the server (process {}) is still writing in the background",
                 entry.process
             );
-            return Err(Error::new(Kind::Conflict, LAYER, message)
+            return Err(Error::conflict(LAYER, message)
                 .named(entry.device.clone())
                 .into());
         }

@@ -201,7 +201,7 @@ fn mountable(
         MountContent::VolumeMut(fs) => &**fs,
         MountContent::Volume(fs) => &**fs,
         MountContent::Disk(..) => {
-            return Err(Error::new(Kind::Invalid, "attach", "expected a volume").into());
+            return Err(Error::invalid("attach", "expected a volume").into());
         }
     };
     let info = fs.volume();

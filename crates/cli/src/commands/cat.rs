@@ -45,7 +45,7 @@ impl Cat {
         for address in &self.addresses {
             let address = source::address(address)?;
             if address.path.is_none() {
-                let error = Error::new(Kind::Invalid, "address", "expected a file in the image");
+                let error = Error::invalid("address", "expected a file in the image");
                 let hint =
                     format!("name it as {address}:/PATH; `bandsaw ls {address}` lists the files");
                 return Err(Failure::from(error.in_file(address.to_string())).hint(hint));
@@ -73,7 +73,7 @@ impl Cat {
                 FileKind::Folder => "is a folder, not a file",
                 _ => "is not a file",
             };
-            let error = Error::new(Kind::Invalid, "cat", what).named(place.shown_path());
+            let error = Error::invalid("cat", what).named(place.shown_path());
             return Err(match attributes.kind {
                 FileKind::Folder => Failure::from(error).hint("run `bandsaw ls` to list a folder"),
                 _ => error.into(),

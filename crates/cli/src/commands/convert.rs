@@ -195,11 +195,7 @@ impl Convert {
         let target = target::place(target)?;
         let is_same = is_same(self.source.as_ref(), &target);
         let refused = |hint: &'static str| {
-            let error = Error::new(
-                Kind::Conflict,
-                "convert",
-                "source and target are the same image",
-            );
+            let error = Error::conflict("convert", "source and target are the same image");
             Err(Failure::from(error.in_file(&target)).hint(hint))
         };
         if is_same && !self.container.overwrite {

@@ -339,7 +339,7 @@ impl Create {
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
             let message = "already exists";
             return Err(target::advise(
-                Error::new(Kind::Conflict, "create", message).in_file(&self.image),
+                Error::conflict("create", message).in_file(&self.image),
                 &self.container,
             ));
         }

@@ -51,13 +51,11 @@ impl EraseKeys {
             NetworkArgs::default().reach(),
         )?
         else {
-            return Err(Error::new(
-                Kind::Invalid,
-                "erase-keys",
-                "the image is not encrypted and has no keys",
-            )
-            .in_file(image)
-            .into());
+            return Err(
+                Error::invalid("erase-keys", "the image is not encrypted and has no keys")
+                    .in_file(image)
+                    .into(),
+            );
         };
         file.check_erasable()?;
         let erased = file.description().key_slots.len();

@@ -46,9 +46,7 @@ impl Mv {
                 change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
             if into.is_none() && paths.len() > 1 {
                 let message = "several objects can only be moved to an existing folder";
-                return Err(Error::new(Kind::Invalid, "mv", message)
-                    .named(target)
-                    .into());
+                return Err(Error::invalid("mv", message).named(target).into());
             }
             let mut changes = Vec::with_capacity(paths.len());
             for path in &paths {

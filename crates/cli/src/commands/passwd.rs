@@ -180,7 +180,7 @@ impl Change {
         let key_slots = ring.key_slots();
         let is_passphrase =
             |entry: usize| matches!(key_slots.get(entry), Some(KeySlot::Passphrase { .. }));
-        let refused = |message: &'static str| Err(Error::new(Kind::Invalid, "--entry", message));
+        let refused = |message: &'static str| Err(Error::invalid("--entry", message));
         if let Some(entry) = self.entry {
             let entry = entry as usize - 1;
             return if is_passphrase(entry) {
@@ -270,8 +270,7 @@ impl KeySlotsReport {
 
 fn header(image: &ImagePath, access: Access, network_args: &NetworkArgs) -> Outcome<KeyFile> {
     KeyFile::open(Path::new(image), access, network_args.reach())?.ok_or_else(|| {
-        let error =
-            Error::new(Kind::Invalid, "passwd", "the image is not encrypted").in_file(image);
+        let error = Error::invalid("passwd", "the image is not encrypted").in_file(image);
         Failure::from(error).hint("use `bandsaw convert` to create an encrypted copy")
     })
 }

@@ -102,17 +102,15 @@ impl Put {
             Action::Created
         };
         if there.is_some() && !self.overwrite {
-            return Err(Error::new(Kind::Conflict, "put", "already exists").named(path))
+            return Err(Error::conflict("put", "already exists").named(path))
                 .advise(Kind::Conflict, || {
                     "use --overwrite to replace it".to_owned()
                 });
         }
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
-            return Err(
-                Error::new(Kind::Conflict, "put", "is a folder and cannot be replaced")
-                    .named(path)
-                    .into(),
-            );
+            return Err(Error::conflict("put", "is a folder and cannot be replaced")
+                .named(path)
+                .into());
         }
         let (nameless, id) = UnlinkedFile::new(
             &**fs,

@@ -166,7 +166,7 @@ impl Stat {
                 file = Some(FileJson::new(&usage, content_type(place.name(), &head)));
             }
             _ => {
-                let error = Error::new(Kind::Invalid, LAYER, "is not a file or folder");
+                let error = Error::invalid(LAYER, "is not a file or folder");
                 return Err(error
                     .named(place.shown_path())
                     .in_file(&address.image)

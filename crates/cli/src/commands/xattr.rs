@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
+use bandsaw::Error;
 use bandsaw::fs::FileSystemMutExt;
-use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -116,8 +116,7 @@ fn input() -> Outcome<Vec<u8>> {
     let read = io::stdin().take(MOST + 1).read_to_end(&mut value);
     read.map_err(|error| Failure::from(Error::io("xattr", "read standard input", error)))?;
     match value.len() as u64 > MOST {
-        true => Err(Error::new(
-            Kind::Limit,
+        true => Err(Error::limit(
             "xattr",
             format!("standard input has more than {MOST} bytes"),
         )

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use bandsaw::Error;
 use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
 use bandsaw::device::Access;
 use bandsaw::open::{Image, KeyFile};
-use bandsaw::{Error, Kind};
 use plist::Value as Plist;
 
 use super::table::{Effect, Opt, OptionValue, Verb};
@@ -271,9 +271,8 @@ impl Call {
     /// Prints a property list.
     pub(super) fn plist(&self, value: Plist) -> Outcome {
         let mut bytes = Vec::new();
-        let failed = |error: plist::Error| {
-            Error::new(Kind::Invalid, "property list", "write").caused_by(error)
-        };
+        let failed =
+            |error: plist::Error| Error::invalid("property list", "write").caused_by(error);
         value.to_writer_xml(&mut bytes).map_err(failed)?;
         bytes.push(b'\n');
         self.tell(&String::from_utf8_lossy(&bytes))

@@ -241,13 +241,11 @@ fn hfs(call: &Call, path: &Path, name: String) -> Outcome {
 fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
     let failed = |message: String| Error::new(Kind::Io, "makehybrid", message).in_file(path);
     if path.exists() && !call.has("ov") {
-        return Err(Error::new(
-            Kind::Conflict,
-            "makehybrid",
-            "already exists; use -ov to replace it",
-        )
-        .in_file(path)
-        .into());
+        return Err(
+            Error::conflict("makehybrid", "already exists; use -ov to replace it")
+                .in_file(path)
+                .into(),
+        );
     }
     // Written beside the target, so that an existing file stays until the new one is complete.
     let scratch = path.with_extension(format!("new-{}", std::process::id()));

@@ -27,12 +27,7 @@ fn run(call: &Call) -> Outcome {
     drop(bar);
     let path = call.image();
     if verdicts.is_empty() {
-        return Err(Error::new(
-            Kind::Invalid,
-            "verify",
-            format!("\"{path}\" stores no checksums"),
-        )
-        .into());
+        return Err(Error::invalid("verify", format!("\"{path}\" stores no checksums")).into());
     }
     if verdicts
         .iter()

@@ -10,7 +10,7 @@ use bandsaw::crypt::{
 };
 use bandsaw::fs::{LockedVolume, VolumeKey};
 use bandsaw::open::Keys;
-use bandsaw::{Error, Kind, Result, platform};
+use bandsaw::{Error, Result, platform};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
@@ -175,11 +175,9 @@ fn private_key(path: &Path) -> Result<PrivateKey> {
     let pem = File::open(path)
         .and_then(all)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => Error::new(
-                Kind::Invalid,
-                "--private-key",
-                format!("longer than {LONGEST} bytes"),
-            ),
+            io::ErrorKind::FileTooLarge => {
+                Error::invalid("--private-key", format!("longer than {LONGEST} bytes"))
+            }
             _ => Error::io("--private-key", "read the private key", error),
         })?;
     PrivateKey::parse(&pem)
@@ -190,11 +188,9 @@ pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
     let bytes = File::open(path)
         .and_then(all)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => Error::new(
-                Kind::Invalid,
-                "--certificate",
-                format!("longer than {LONGEST} bytes"),
-            ),
+            io::ErrorKind::FileTooLarge => {
+                Error::invalid("--certificate", format!("longer than {LONGEST} bytes"))
+            }
             _ => Error::io("--certificate", "read the certificate", error),
         });
     bytes

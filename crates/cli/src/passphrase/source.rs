@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use bandsaw::crypt::Secret;
-use bandsaw::{Error, Kind, Result, platform};
+use bandsaw::{Error, Result, platform};
 
 use super::{scrub_env, stdin};
 
@@ -46,9 +46,7 @@ impl Source {
                 let piece = stdin::piece(before).map_err(|error| failed(option, error))?;
                 let ended = "not found on standard input: expected the passphrases of image, \
                              volume and new image, in this order, each followed by a NUL";
-                piece
-                    .ok_or_else(|| Error::new(Kind::Invalid, option, ended))
-                    .map(Some)
+                piece.ok_or_else(|| Error::invalid(option, ended)).map(Some)
             }
             Self::File(option, path) => line_of(option, path).map(Some),
             Self::Descriptor(option, number) => {
@@ -62,7 +60,7 @@ impl Source {
                     return Ok(Some(secret));
                 }
                 let value = std::env::var_os(name).ok_or_else(|| {
-                    Error::new(Kind::Invalid, option, "no such environment variable")
+                    Error::invalid(option, "no such environment variable")
                         .named(name.to_string_lossy())
                 })?;
                 Ok(Some(Secret::new(value.into_vec())))
@@ -79,12 +77,12 @@ impl Source {
     pub(super) fn choose(&self, before: usize, what: &'static str) -> Result<Option<Secret>> {
         let chosen = self.read(before, &format!("{what}: "))?;
         if chosen.as_ref().is_some_and(|secret| secret.is_empty()) {
-            return Err(Error::new(Kind::Invalid, what, "empty"));
+            return Err(Error::invalid(what, "empty"));
         }
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
             && *ask(&format!("{what} again: "))? != **chosen
         {
-            return Err(Error::new(Kind::Invalid, what, "the two entries differ"));
+            return Err(Error::invalid(what, "the two entries differ"));
         }
         Ok(chosen)
     }
@@ -97,11 +95,9 @@ fn ask(question: &str) -> Result<Secret> {
 
 fn failed(option: &'static str, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => Error::new(
-            Kind::Invalid,
-            option,
-            format!("longer than {LONGEST} bytes"),
-        ),
+        io::ErrorKind::FileTooLarge => {
+            Error::invalid(option, format!("longer than {LONGEST} bytes"))
+        }
         _ => Error::io(option, "read the passphrase", error),
     }
 }

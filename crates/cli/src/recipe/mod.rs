@@ -9,7 +9,7 @@ use bandsaw::container::Format;
 use bandsaw::ops::finder::{Background, View, Window, WindowSettings};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
-use bandsaw::{Error, Kind, Result, size};
+use bandsaw::{Error, Result, size};
 use serde_json::{Map, Value as Json};
 
 use self::value::Value;
@@ -40,8 +40,7 @@ impl Recipe {
         let failed = |error| Error::io(LAYER, "read", error).in_file(path);
         if path.metadata().map_err(failed)?.len() > MAX_BYTES {
             return Err(
-                Error::new(Kind::Limit, LAYER, format!("longer than {MAX_BYTES} bytes"))
-                    .in_file(path),
+                Error::limit(LAYER, format!("longer than {MAX_BYTES} bytes")).in_file(path),
             );
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -59,9 +58,8 @@ impl Recipe {
             "json" => serde_json::from_str(&text).map_err(|error| error.to_string()),
             _ => toml::from_str(&text).map_err(|error| error.to_string()),
         };
-        let invalid = |message: String| {
-            Error::new(Kind::Invalid, LAYER, message.trim_end().to_owned()).in_file(path)
-        };
+        let invalid =
+            |message: String| Error::invalid(LAYER, message.trim_end().to_owned()).in_file(path);
         let keys: Map<String, Json> = json.map_err(invalid)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let mut recipe = Self::default();
@@ -304,14 +302,8 @@ pub(crate) fn color(text: &str) -> Option<[f64; 3]> {
 
 /// Parses `640x480` or `640x480+100+120`: the size of a window, and its position.
 pub(crate) fn window(text: &str) -> Result<Window> {
-    let wrong = || {
-        Error::new(
-            Kind::Invalid,
-            "window",
-            "expected WIDTHxHEIGHT or WIDTHxHEIGHT+X+Y",
-        )
-        .named(text)
-    };
+    let wrong =
+        || Error::invalid("window", "expected WIDTHxHEIGHT or WIDTHxHEIGHT+X+Y").named(text);
     let mut parts = text.split('+');
     let (width, height) = parts
         .next()
@@ -342,7 +334,7 @@ pub(crate) fn place(text: &str) -> Result<(String, (u32, u32))> {
             (x.trim().parse().ok()?, y.trim().parse().ok()?),
         ))
     });
-    place.ok_or_else(|| Error::new(Kind::Invalid, "place", "expected NAME=X,Y").named(text))
+    place.ok_or_else(|| Error::invalid("place", "expected NAME=X,Y").named(text))
 }
 
 impl Value<'_> {

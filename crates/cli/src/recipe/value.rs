@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bandsaw::ops::finder::Window;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Result};
 use serde_json::Value as Json;
 
 use super::LAYER;
@@ -20,7 +20,7 @@ pub(super) struct Value<'a> {
 impl<'a> Value<'a> {
     /// Returns an error about the value.
     pub(super) fn refused(&self, message: impl Into<String>) -> Error {
-        Error::new(Kind::Invalid, LAYER, message.into()).named(self.key)
+        Error::invalid(LAYER, message.into()).named(self.key)
     }
 
     pub(super) fn is_null(&self) -> bool {

@@ -16,8 +16,7 @@ impl Level {
         if (1..=9).contains(&level) {
             return Ok(Self(level));
         }
-        Err(Error::new(
-            Kind::Invalid,
+        Err(Error::invalid(
             "compression level",
             format!("invalid level {level}: expected 1 to 9"),
         ))

@@ -5,7 +5,7 @@ use super::header::Protection;
 use super::keys::{KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, calibrate};
 use super::public_key::Certificate;
 use super::secret::Secret;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "encryption";
 
@@ -44,8 +44,7 @@ impl Encryption {
     /// Refuses what no header can record, and too few iterations.
     pub fn check(&self) -> Result<()> {
         if !matches!(self.key_bits, 128 | 256) {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!(
                     "unsupported AES key of {} bits: expected 128 or 256",
@@ -57,8 +56,7 @@ impl Encryption {
             .cipher_block
             .filter(|block| !matches!(block, 512 | 4096))
         {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!("unsupported cipher block size {block}: expected 512 or 4096"),
             ));
@@ -69,13 +67,13 @@ impl Encryption {
                     "invalid number of iterations {count}: expected {MIN_ITERATIONS} to \
                      {MAX_ITERATIONS}"
                 );
-                Err(Error::new(Kind::Invalid, LAYER, message))
+                Err(Error::invalid(LAYER, message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns the cipher block size of an image of at most `most` encrypted bytes. [`Kind::Limit`]
+    /// Returns the cipher block size of an image of at most `most` encrypted bytes. [`Kind::Limit`](crate::Kind)
     /// past the last numbered block.
     pub fn block_for(&self, most: u64) -> Result<u32> {
         let small = CipherBlocks::check_size(LAYER, most, 512).is_ok();
@@ -101,6 +99,7 @@ impl Encryption {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     #[test]
     fn blocks_follow_from_the_size() {

@@ -185,8 +185,7 @@ impl LockedHeader {
             512 => DATA_OFFSET_512,
             4096 => DATA_OFFSET_4096,
             other => {
-                return Err(Error::new(
-                    Kind::Invalid,
+                return Err(Error::invalid(
                     LAYER,
                     format!("unsupported cipher block size {other}: expected 512 or 4096"),
                 ));
@@ -196,8 +195,7 @@ impl LockedHeader {
         random(&mut uuid)?;
         let key_slots = options.key_slots();
         if key_slots.is_empty() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "a passphrase or certificate is required",
             ));
@@ -224,8 +222,7 @@ impl LockedHeader {
             .iter()
             .for_each(|(_, entry)| bytes.extend_from_slice(entry));
         if bytes.len() as u64 > data_offset {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!("{entries} key entries do not fit before the data"),
             ));
@@ -280,7 +277,7 @@ impl LockedHeader {
                         "wrong passphrase for all key entries tried; the {left} others would take \
                          more than {MAX_ITERATIONS} iterations"
                     );
-                    return Err(Error::new(Kind::Limit, LAYER, message));
+                    return Err(Error::limit(LAYER, message));
                 }
             }
         }

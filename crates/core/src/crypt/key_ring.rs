@@ -83,7 +83,7 @@ impl KeyRing {
     /// the caller must prove that another one opens the image.
     pub fn remove(self, entry: usize) -> Result<()> {
         self.check(entry)?;
-        let refused = |message: &'static str| Err(Error::new(Kind::Invalid, LAYER, message));
+        let refused = |message: &'static str| Err(Error::invalid(LAYER, message));
         let others = self
             .entries
             .iter()
@@ -151,6 +151,5 @@ pub fn erase_keys(file: &dyn BlockDevice) -> Result<()> {
 }
 
 fn read(file: &dyn BlockDevice) -> Result<LockedHeader> {
-    LockedHeader::read(file)?
-        .ok_or_else(|| Error::new(Kind::Invalid, LAYER, "the image is not encrypted"))
+    LockedHeader::read(file)?.ok_or_else(|| Error::invalid(LAYER, "the image is not encrypted"))
 }

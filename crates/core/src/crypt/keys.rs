@@ -131,7 +131,7 @@ pub(super) fn check_iterations(layer: &'static str, iterations: u32) -> Result<(
         "invalid number of iterations {iterations}: expected 1 to \
                            {MAX_ITERATIONS}"
     );
-    Err(Error::new(Kind::Limit, layer, message))
+    Err(Error::limit(layer, message))
 }
 
 /// The cipher that wraps the image's keys with a key derived from a passphrase.

@@ -16,7 +16,7 @@ use super::entry::{KeyEntry, packed};
 use super::layout::{DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::size::{narrow, to_usize};
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Reason, Result};
 
 const LAYER: &str = "encryption header";
 /// Number of bytes that a disk writes atomically.
@@ -37,7 +37,7 @@ pub(super) fn rewrite(
         if count as u64 > MAX_WRITTEN {
             let message =
                 format!("cannot change {count} key entries safely: the maximum is {MAX_WRITTEN}");
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
     }
     let places = packed(new.iter().map(|(_, bytes)| bytes.len() as u64));
@@ -141,8 +141,7 @@ fn aside(header: &Header, old: &[KeyEntry], places: &[Range<u64>]) -> Result<Vec
         start = start.max(range.end.next_multiple_of(SECTOR));
     }
     if start + length > header.data_offset {
-        return Err(Error::new(
-            Kind::Limit,
+        return Err(Error::limit(
             LAYER,
             format!(
                 "no room for the new key entries before the data at {}",

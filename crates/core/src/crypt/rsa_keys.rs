@@ -13,7 +13,7 @@ use x509_cert::der::{Decode, DecodePem};
 use zeroize::Zeroizing;
 
 use super::keys::{KeyMaterial, random};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Supported sizes of RSA keys in bits: shorter ones are insecure, longer ones do not fit an entry.
 const KEY_BITS: std::ops::RangeInclusive<usize> = 2048..=4096;
@@ -33,12 +33,8 @@ impl PublicHalf {
             X509::from_der(bytes)
         };
         let parsed = parsed.map_err(|error| {
-            Error::new(
-                Kind::Invalid,
-                LAYER,
-                "not an X.509 certificate (PEM or DER)",
-            )
-            .caused_by(error.to_string())
+            Error::invalid(LAYER, "not an X.509 certificate (PEM or DER)")
+                .caused_by(error.to_string())
         })?;
         let info = parsed.tbs_certificate().subject_public_key_info();
         if info.algorithm.oid.to_string() != RSA_ENCRYPTION {
@@ -48,7 +44,7 @@ impl PublicHalf {
             );
             return Err(Error::unsupported(LAYER, message));
         }
-        let malformed = || Error::new(Kind::Invalid, LAYER, "malformed RSA key");
+        let malformed = || Error::invalid(LAYER, "malformed RSA key");
         let bits = info.subject_public_key.as_bytes().ok_or_else(malformed)?;
         let key = RsaPublicKey::from_pkcs1_der(bits).map_err(|_| malformed())?;
         check_size(LAYER, &key)?;
@@ -63,12 +59,8 @@ impl PublicHalf {
             .0
             .encrypt(&mut UnwrapErr(SysRng), Pkcs1v15Encrypt, &keys.marked());
         blob.map_err(|error| {
-            Error::new(
-                Kind::Invalid,
-                "certificate",
-                "the key of the certificate cannot encrypt",
-            )
-            .caused_by(error)
+            Error::invalid("certificate", "the key of the certificate cannot encrypt")
+                .caused_by(error)
         })
     }
 }
@@ -82,7 +74,7 @@ impl PrivateHalf {
     /// and the SHA-1 of its public half.
     pub(super) fn of_pem(pem: &[u8]) -> Result<(Self, [u8; 20])> {
         const LAYER: &str = "private key";
-        let invalid = |message: &'static str| Error::new(Kind::Invalid, LAYER, message);
+        let invalid = |message: &'static str| Error::invalid(LAYER, message);
         let text = std::str::from_utf8(pem).map_err(|_| invalid("not a PEM file"))?;
         let begins = |label: &str| text.contains(&format!("-----BEGIN {label}-----"));
         let key = if begins("RSA PRIVATE KEY") && !text.contains("ENCRYPTED") {
@@ -129,8 +121,7 @@ fn check_size(layer: &'static str, key: &RsaPublicKey) -> Result<()> {
     if KEY_BITS.contains(&bits) {
         return Ok(());
     }
-    Err(Error::new(
-        Kind::Limit,
+    Err(Error::limit(
         layer,
         format!(
             "unsupported RSA key of {bits} bits: expected {} to {}",

@@ -8,7 +8,7 @@ use super::back_end::BackEnd;
 use super::hmac::HmacKey;
 use super::keys::KeyMaterial;
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Number of blocks in a batch: the parallel chains of the widest back end.
 const BATCH: usize = 16;
@@ -44,7 +44,7 @@ impl Sectors {
     }
 
     /// Encrypts the blocks from number `first` on. Panics if `plain` and `cipher` differ in length
-    /// or are not whole blocks. [`Kind::Limit`] past block 2^32 - 1.
+    /// or are not whole blocks. [`Kind::Limit`](crate::Kind) past block 2^32 - 1.
     pub fn encrypt(&self, first: u64, plain: &[u8], cipher: &mut [u8]) -> Result<()> {
         assert_eq!(
             plain.len(),
@@ -66,7 +66,7 @@ impl Sectors {
     }
 
     /// Decrypts the blocks from number `first` on in place. Panics if `data` is not whole blocks.
-    /// [`Kind::Limit`] past block 2^32 - 1.
+    /// [`Kind::Limit`](crate::Kind) past block 2^32 - 1.
     pub fn decrypt(&self, first: u64, data: &mut [u8]) -> Result<()> {
         let mut number = self.check(first, data.len())?;
         for data in data.chunks_mut(BATCH * self.block) {
@@ -85,8 +85,7 @@ impl Sectors {
         let last = first + (length / self.block).saturating_sub(1) as u64;
         if u32::try_from(last).is_err() {
             let end = self.block() << 32;
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 "cipher",
                 format!(
                     "offset past the limit of {}-byte cipher blocks, {end} bytes",
@@ -109,6 +108,7 @@ impl fmt::Debug for Sectors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
 
     const ALL: [BackEnd; 4] = [
         BackEnd::Best,

@@ -12,7 +12,7 @@ use super::layout::{
 use super::{CHUNK, Compression, LAYER, Method, Place, chunk};
 use crate::codec::Level;
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Maximum length of contents that are compressed, in bytes: macOS fails on longer ones (§6).
 pub const MAX_LEN: u64 = u32::MAX as u64 - 1;
@@ -29,7 +29,7 @@ pub struct PackOptions {
 }
 
 impl PackOptions {
-    /// Creates parameters; `level` applies only to zlib. [`Kind::Unsupported`] for methods that are
+    /// Creates parameters; `level` applies only to zlib. [`Kind::Unsupported`](crate::Kind) for methods that are
     /// not written: LZBITMAP, LZ4, and stored contents.
     pub fn new(method: Method, level: Level) -> Result<Self> {
         match method {
@@ -118,8 +118,7 @@ pub fn pack(
 ) -> Result<Option<PackedFile>> {
     let PlainContents { len, read } = plain;
     if !(1..=MAX_LEN).contains(&len) {
-        return Err(Error::new(
-            Kind::Limit,
+        return Err(Error::limit(
             LAYER,
             format!("cannot compress {len} bytes: expected 1 to {MAX_LEN}"),
         ));

@@ -13,7 +13,7 @@ use super::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info,
 };
 use crate::sync::{Mutex, RwLock};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "copy-on-write device";
 /// Bytes of a chunk, the unit of changes.
@@ -80,7 +80,7 @@ impl Spill {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Fails with [`Kind::Limit`] beyond `bytes` of changes.
+    /// Fails with [`Kind::Limit`](crate::Kind) beyond `bytes` of changes.
     pub fn in_memory(bytes: u64) -> Self {
         Self {
             folder: None,
@@ -97,7 +97,7 @@ impl Spill {
         }
         let too_many = || {
             let message = format!("the changes exceed {} bytes", self.memory);
-            Error::new(Kind::Limit, LAYER, message)
+            Error::limit(LAYER, message)
         };
         let folder = self.folder.as_ref().ok_or_else(too_many)?;
         let name = folder.join(format!(".bandsaw-staged-{}-{:p}", std::process::id(), self));
@@ -122,7 +122,7 @@ impl Spill {
         }
         if at >= IN_FILE {
             let message = "the changes exceed the disk space reserved for them";
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         self.write(&bytes, at)?;
         Ok(Bytes::Spilled(at))
@@ -319,7 +319,7 @@ pub struct CowDevice {
 
 impl CowDevice {
     /// Creates a device over `below` for at most `bytes` of changes in memory; more fail with
-    /// [`Kind::Limit`].
+    /// [`Kind::Limit`](crate::Kind).
     pub fn new(below: Arc<dyn BlockDevice>, bytes: u64) -> Self {
         Self::spilling(below, Arc::new(Spill::in_memory(bytes)))
     }
@@ -495,6 +495,7 @@ impl BlockDevice for CowDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Kind;
     use crate::device::Memory;
 
     #[test]

@@ -22,7 +22,7 @@ pub fn zeros(length: usize) -> Result<Vec<u8>> {
 pub fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
     bytes.try_reserve_exact(more).map_err(|_| {
         let message = format!("no memory for {more} bytes");
-        Error::new(Kind::Limit, "memory", message)
+        Error::limit("memory", message)
     })
 }
 

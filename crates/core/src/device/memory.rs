@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::sync::RwLock;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "memory";
 
@@ -103,23 +103,14 @@ impl BlockDevice for Memory {
     }
 
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
-        let len = usize::try_from(len).map_err(|_| {
-            Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("{len} bytes do not fit in memory"),
-            )
-        })?;
+        let len = usize::try_from(len)
+            .map_err(|_| Error::limit(LAYER, format!("{len} bytes do not fit in memory")))?;
         self.check_writable()?;
         let mut bytes = self.bytes.write();
         let more = len.saturating_sub(bytes.len());
-        bytes.try_reserve(more).map_err(|_| {
-            Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("{len} bytes do not fit in memory"),
-            )
-        })?;
+        bytes
+            .try_reserve(more)
+            .map_err(|_| Error::limit(LAYER, format!("{len} bytes do not fit in memory")))?;
         bytes.resize(len, 0);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Guard, Lock};
 use crate::sync::Mutex;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// The holders by name. Clones share the state.
 #[derive(Debug, Clone, Default)]
@@ -26,9 +26,7 @@ impl Locks {
             (None, Lock::Shared) => Holders::Shared(1),
             (Some(Holders::Shared(n)), Lock::Shared) => Holders::Shared(n + 1),
             (Some(_), _) => {
-                return Err(
-                    Error::new(Kind::Conflict, "lock", "in use by this process").named(name)
-                );
+                return Err(Error::conflict("lock", "in use by this process").named(name));
             }
         };
         locks.insert(name.to_owned(), held);

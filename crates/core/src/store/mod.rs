@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::BlockDevice;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 pub use local::{FileMode, Local, LocalFile};
 pub use locks::Locks;
@@ -45,7 +45,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Makes an independent copy: by reference or on the server's side if possible.
     fn copy(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Renames a file atomically, replacing an existing `to`. [`Kind::Unsupported`] if the store
+    /// Renames a file atomically, replacing an existing `to`. [`Kind::Unsupported`](crate::Kind) if the store
     /// cannot rename.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
@@ -67,7 +67,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Takes the lock `name`, waiting a short time for a holder that is releasing it; it is
     /// released when the guard is dropped. An exclusive lock creates the file if it is missing; a
-    /// shared one of a missing file holds nothing and succeeds. [`Kind::Conflict`], naming the
+    /// shared one of a missing file holds nothing and succeeds. [`Kind::Conflict`](crate::Kind), naming the
     /// holder if known, if another process has it.
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard>;
 }
@@ -200,7 +200,7 @@ pub fn check_name(name: &str) -> Result<()> {
     if fine {
         Ok(())
     } else {
-        Err(Error::new(Kind::Invalid, "store", "not a name within the folder").named(name))
+        Err(Error::invalid("store", "not a name within the folder").named(name))
     }
 }
 

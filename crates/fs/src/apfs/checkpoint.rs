@@ -112,7 +112,7 @@ pub(super) fn descriptor_area(raw: &ContainerRaw, blocks: u64) -> Result<Range<u
                 "descriptor area of {count} blocks is too large: the maximum is \
                  {MAX_DESCRIPTOR_BLOCKS}"
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         Ok(area)
     })

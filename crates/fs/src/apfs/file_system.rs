@@ -87,7 +87,7 @@ impl Apfs {
     /// Returns the contents of an object, which must be a file.
     fn contents(&self, object: &Object) -> Result<Arc<dyn BlockDevice>> {
         if object.kind() == FileKind::Folder {
-            let error = Error::new(Kind::Invalid, LAYER, "is a folder, expected a file");
+            let error = Error::invalid(LAYER, "is a folder, expected a file");
             return Err(error.named(format!("object {:#x}", object.id)));
         }
         if let Some(value) = self.compression(object)? {
@@ -228,9 +228,7 @@ impl FileSystem for Apfs {
     ) -> Result<()> {
         let dir = FileId(dir.0);
         if self.object(dir)?.kind() != FileKind::Folder {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "not a folder").named(format!("object {dir:#x}"))
-            );
+            return Err(Error::invalid(LAYER, "not a folder").named(format!("object {dir:#x}")));
         }
         let first = self.names.hashed().then_some(0);
         let mut cursor = self
@@ -270,7 +268,7 @@ impl FileSystem for Apfs {
     fn read_link(&self, node: NodeId) -> Result<String> {
         let object = self.object(FileId(node.0))?;
         let Some(target) = object.link_target() else {
-            return Err(Error::new(Kind::Invalid, LAYER, "not a symbolic link")
+            return Err(Error::invalid(LAYER, "not a symbolic link")
                 .named(format!("object {:#x}", object.id)));
         };
         Ok(String::from_utf8_lossy(target).into_owned())

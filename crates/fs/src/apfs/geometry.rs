@@ -5,7 +5,7 @@ use super::layout::{
     checkpoint_map_capacity, chunks_per_cib, cibs_per_cab,
 };
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 const LAYER: &str = "apfs";
 
@@ -60,7 +60,7 @@ impl Geometry {
                 "invalid container size {len}: expected {MIN_CONTAINER_LEN} to \
                  {MAX_CONTAINER_LEN} bytes"
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let bytes = u64::from(block_size.get());
         let blocks = len / bytes;
@@ -184,6 +184,7 @@ fn limit(nodes: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw_core::Kind;
 
     fn of(blocks: u64) -> Geometry {
         Geometry::new(blocks * 4096, BlockSize::DEFAULT).unwrap()

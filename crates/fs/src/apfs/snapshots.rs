@@ -78,7 +78,7 @@ impl Container {
         if busy || count != volume.snapshots.get() || count != u64::from(omap.snapshot_count.get())
         {
             let message = "a snapshot is being created or deleted; let a Mac finish it first";
-            return Err(Error::new(Kind::Conflict, LAYER, message).named(volume.label()));
+            return Err(Error::conflict(LAYER, message).named(volume.label()));
         }
         Ok(roots
             .into_iter()

@@ -50,13 +50,7 @@ impl Store {
             .block_size
             .of(count)
             .and_then(|bytes| usize::try_from(bytes).ok());
-        bytes.ok_or_else(|| {
-            Error::new(
-                Kind::Limit,
-                layer,
-                format!("{count} blocks do not fit in memory"),
-            )
-        })
+        bytes.ok_or_else(|| Error::limit(layer, format!("{count} blocks do not fit in memory")))
     }
 
     /// Reads the block of an object without verification. Errors name the object.

@@ -45,7 +45,7 @@ impl Container {
         if !map.is_in_order() {
             let message = "not at its newest checkpoint, or a shrink is in progress; free space \
                            is skipped";
-            return Err(Error::new(Kind::Conflict, LAYER, message));
+            return Err(Error::conflict(LAYER, message));
         }
         self.check_own(&map)?;
         self.volume_oids()

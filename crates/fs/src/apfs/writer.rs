@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 
 use bandsaw_core::sync::Mutex;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// The write lock of a container. Clones share the lock.
 #[derive(Debug, Clone, Default)]
@@ -15,12 +15,12 @@ pub struct VolumeWriter(Arc<Mutex<Weak<WriteGuard>>>);
 pub(super) struct WriteGuard;
 
 impl VolumeWriter {
-    /// Acquires the lock; [`Kind::Conflict`] while it is held.
+    /// Acquires the lock; [`Kind::Conflict`](bandsaw_core::Kind) while it is held.
     pub(super) fn take(&self) -> Result<Arc<WriteGuard>> {
         let mut place = self.0.lock();
         if place.strong_count() > 0 {
             let message = "another volume of this container is open for writing; close it first";
-            return Err(Error::new(Kind::Conflict, "apfs container", message));
+            return Err(Error::conflict("apfs container", message));
         }
         let taken = Arc::new(WriteGuard);
         *place = Arc::downgrade(&taken);
@@ -31,6 +31,7 @@ impl VolumeWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw_core::Kind;
 
     #[test]
     fn the_place_is_taken_once_at_a_time() {

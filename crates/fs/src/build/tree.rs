@@ -6,7 +6,7 @@ use crate::UF_COMPRESSED;
 use crate::source::{SourceKind, SourceNode, Stream, Tree};
 use bandsaw_core::decmpfs::{self, Compression};
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum number of hard links in macOS.
 const MAX_LINKS: usize = 32767;
@@ -16,7 +16,7 @@ const MAX_TARGET: usize = 1023;
 /// Fails if a tree violates the rules of [`Tree`].
 pub(crate) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
     let nodes = &tree.nodes;
-    let wrong = |message| Err(Error::new(Kind::Invalid, layer, message));
+    let wrong = |message| Err(Error::invalid(layer, message));
     if nodes
         .first()
         .is_none_or(|root| root.kind != SourceKind::Folder)
@@ -57,7 +57,7 @@ pub(crate) fn prepare(
                 "invalid link target of {} bytes: expected 1 to {MAX_TARGET}",
                 target.len()
             );
-            return Err(named(Error::new(Kind::Limit, layer, message), tree));
+            return Err(named(Error::limit(layer, message), tree));
         }
         // Attributes of a hard link are ignored: it has those of the node that it refers to.
         if !matches!(tree.nodes[node].kind, SourceKind::HardLink(_)) {
@@ -96,7 +96,7 @@ pub(crate) fn links(tree: &Tree, layer: &'static str) -> Result<BTreeMap<u32, Ve
             others.push(node);
             if others.len() >= MAX_LINKS {
                 let message = format!("too many hard links: the maximum is {MAX_LINKS}");
-                return Err(Error::new(Kind::Limit, layer, message).named(path(tree, target)));
+                return Err(Error::limit(layer, message).named(path(tree, target)));
             }
         }
     }

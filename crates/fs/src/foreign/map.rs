@@ -87,7 +87,7 @@ impl ForeignFree {
                 "{why}; free space is skipped: mount and unmount it where it was last used, or \
                  check it there"
             );
-            return Err(Error::new(Kind::Conflict, self.layer, message));
+            return Err(Error::conflict(self.layer, message));
         }
         self.pieces.check(&self)?;
         Ok(self)

@@ -15,7 +15,7 @@ use crate::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK
 use bandsaw_core::decmpfs;
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum length of a symbolic link's target in bytes. No system follows longer ones.
 const MAX_LINK_TARGET: u64 = 4096;
@@ -121,7 +121,7 @@ impl FileSystem for HfsPlus {
                 "symbolic link is too long: the maximum is {MAX_LINK_TARGET} \
                                    bytes"
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message).named(format!("object {id}")));
+            return Err(Error::invalid(LAYER, message).named(format!("object {id}")));
         }
         let device = self.fork_device(&file.data_fork, &Owner::Data(id), id, fork_type::DATA)?;
         let target = device.read_vec(0, to_usize(len))?;

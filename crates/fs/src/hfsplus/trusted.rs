@@ -35,7 +35,7 @@ impl HfsPlus {
             let message = "not cleanly unmounted, or its journal is not empty; free space is \
                            skipped: attach and detach it where it was last used, or run `bandsaw \
                            repair`";
-            return Err(Error::new(Kind::Conflict, LAYER, message));
+            return Err(Error::conflict(LAYER, message));
         }
         self.check_headers()?;
         self.check_count(&map)?;

@@ -52,12 +52,9 @@ impl VolumeFs {
             };
             let len = value.info().len;
             if len > MOST {
-                return Err(Error::new(
-                    Kind::Limit,
-                    "mount",
-                    "the attribute exceeds the limit of Linux",
-                )
-                .named(name));
+                return Err(
+                    Error::limit("mount", "the attribute exceeds the limit of Linux").named(name),
+                );
             }
             value.read_vec(0, len as usize).map(Some)
         };

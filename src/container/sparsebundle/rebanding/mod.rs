@@ -92,7 +92,7 @@ impl Rebanding {
         let len = file.info().len;
         if len > MAX_BYTES {
             let message = format!("expected at most {MAX_BYTES} bytes, found {len}");
-            return Err(Error::new(Kind::Limit, LAYER, message).named(LIST));
+            return Err(Error::limit(LAYER, message).named(LIST));
         }
         Self::parse(&file.read_vec(0, to_usize(len))?).map_err(|error| error.named(LIST))
     }

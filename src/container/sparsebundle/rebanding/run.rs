@@ -91,7 +91,7 @@ impl Bundle {
                  to {to}",
                 migrating_bands.state.to
             );
-            return Err(Error::new(Kind::Conflict, LAYER, message).named(LIST));
+            return Err(Error::conflict(LAYER, message).named(LIST));
         }
         migrating_bands.flush(&self.bands)?;
         let mut run = MoveTask {
@@ -109,8 +109,7 @@ impl Bundle {
     fn begin(&self, to: Option<u64>, progress: &dyn Progress) -> Result<Option<MigratingBands>> {
         let bands = &self.bands;
         let Some(to) = to else {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "a band size is required: no interrupted change to resume",
             ));

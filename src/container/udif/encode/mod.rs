@@ -105,15 +105,13 @@ impl EncodeOptions {
     /// Fails for a level that the format does not have, and for formats other than UDIF.
     pub fn check(&self) -> Result<()> {
         if !self.format.is_udif() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!("{} is not a UDIF format", self.format),
             ));
         }
         if self.level.is_some() && !self.format.has_levels() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 format!("{} has no compression levels; only UDZO has", self.format),
             ));
@@ -160,18 +158,12 @@ fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
     for area in areas {
         if area.range.start != at || area.range.is_empty() || !area.range.end.is_multiple_of(SECTOR)
         {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "areas leave gaps or are not whole sectors",
-            )
-            .at(at));
+            return Err(Error::invalid(LAYER, "areas leave gaps or are not whole sectors").at(at));
         }
         at = area.range.end;
     }
     if at != len {
-        return Err(Error::new(
-            Kind::Invalid,
+        return Err(Error::invalid(
             LAYER,
             format!("areas of {at} bytes on a disk of {len}"),
         ));
@@ -392,7 +384,7 @@ impl ImageEncoder<'_> {
                 "{len} bytes are too many for an image: its tables would have {} bytes",
                 list.len()
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let trailer = KolyRaw::of_image(&NewKoly {
             data_len: self.fork_len,

@@ -9,7 +9,7 @@ use crate::container::udif::layout::{MishRaw, RunKind, RunRaw};
 use crate::container::udif::verify;
 use crate::container::{Format, SECTOR};
 use crate::size::narrow;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Zeros of at least this many sectors become one run. Shorter ones are split at chunk boundaries
 /// as in hdiutil, which would make the table of a large sparse disk huge.
@@ -144,8 +144,9 @@ impl TableBuilder {
             let message = format!(
                 "the area needs more than {MAX_RUNS} chunks (1 TB), the maximum of a table"
             );
-            return Err(Error::new(Kind::Limit, LAYER, message)
-                .at((self.first_sector + first_sector) * SECTOR));
+            return Err(
+                Error::limit(LAYER, message).at((self.first_sector + first_sector) * SECTOR)
+            );
         }
         self.runs
             .push(RunRaw::new(kind, first_sector, sectors, offset, stored));

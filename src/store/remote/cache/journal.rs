@@ -31,7 +31,7 @@ use super::{BLOCKS, Block, JOURNAL, odd};
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::store::objects::Objects;
 use crate::store::{Open, Put, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const TITLE: &str = "bandsaw cache 1";
 /// Bytes of the line before a document.
@@ -181,7 +181,7 @@ impl Journal {
                  merged: copy the image first, then remove the folder to discard them",
                 self.names.len()
             );
-            Err(Error::new(Kind::Conflict, LAYER, message))
+            Err(Error::conflict(LAYER, message))
         };
         let Some(state) = state else {
             return refused("where the bundle no longer has a log".to_owned());
@@ -331,8 +331,7 @@ impl Journal {
         let sum = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "sum {sum:08x}");
         if text.len() as u64 > LARGEST {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!("expected at most {LARGEST} bytes, found {}", text.len()),
             ));
@@ -348,8 +347,7 @@ pub(super) fn load(store: &dyn Store) -> Result<Stored> {
     };
     let len = file.info().len;
     if len > LONGEST {
-        return Err(Error::new(
-            Kind::Limit,
+        return Err(Error::limit(
             LAYER,
             format!("expected at most {LONGEST} bytes, found {len}"),
         )

@@ -151,7 +151,7 @@ impl Gate {
         if failures.is_empty() {
             return Ok(());
         }
-        let failure = Failure::from(Error::new(Kind::Limit, "gate", failures.join("; ")));
+        let failure = Failure::from(Error::limit("gate", failures.join("; ")));
         Err(if only_noisy {
             failure.hint("measure again with more `--sets`, or use `--noisy warn`")
         } else {

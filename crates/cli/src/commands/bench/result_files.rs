@@ -83,9 +83,7 @@ impl ResultFiles {
                 return Err(exists(path));
             }
             if path.is_dir() {
-                return Err(Error::new(Kind::Conflict, LAYER, "is a folder")
-                    .in_file(path)
-                    .into());
+                return Err(Error::conflict(LAYER, "is a folder").in_file(path).into());
             }
             let folder = path
                 .parent()

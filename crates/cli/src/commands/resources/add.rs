@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use bandsaw::Error;
 use bandsaw::container::udif::{Resource, from_list, license};
 use bandsaw::ops::resources::{OWN, add, add_license};
-use bandsaw::{Error, Kind};
 use clap::{ArgGroup, Args};
 
 use super::{ImageArgs, OutputArgs, change};
@@ -82,9 +82,7 @@ impl Add {
         let made = made.map_err(|error| error.in_file(path))?;
         if made.is_empty() {
             let message = "no resources: expected a list as printed by hdiutil udifderez -xml";
-            return Err(Error::new(Kind::Invalid, "resources", message)
-                .in_file(path)
-                .into());
+            return Err(Error::invalid("resources", message).in_file(path).into());
         }
         Ok(made)
     }
@@ -93,13 +91,11 @@ impl Add {
 pub(in crate::commands) fn read(path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error| Error::io("resources", "read", error).in_file(path);
     if path.metadata().map_err(failed)?.len() > MAX_BYTES {
-        return Err(Error::new(
-            Kind::Limit,
-            "resources",
-            format!("longer than {MAX_BYTES} bytes"),
-        )
-        .in_file(path)
-        .into());
+        return Err(
+            Error::limit("resources", format!("longer than {MAX_BYTES} bytes"))
+                .in_file(path)
+                .into(),
+        );
     }
     Ok(std::fs::read(path).map_err(failed)?)
 }

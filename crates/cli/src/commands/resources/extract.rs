@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use bandsaw::Error;
 use bandsaw::container::udif::{Resource, bare_list};
 use bandsaw::ops::resources::{OWN, Selector};
-use bandsaw::{Error, Kind};
 use clap::Args;
 
 use super::ImageArgs;
@@ -97,8 +97,7 @@ fn raw(resources: Vec<Resource>) -> Outcome<Vec<u8>> {
     match resources.into_iter().next() {
         Some(resource) if count == 1 => Ok(resource.data),
         _ => {
-            let error = Error::new(
-                Kind::Invalid,
+            let error = Error::invalid(
                 "--raw",
                 format!("--raw writes one resource, but {count} are selected"),
             );

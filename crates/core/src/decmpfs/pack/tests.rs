@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Kind;
 use crate::decmpfs::contents;
 use crate::device::Memory;
 use crate::device::{BlockDevice, BlockDeviceExt};

@@ -97,12 +97,10 @@ impl LocalFile {
                 return Ok(Some(file));
             }
         }
-        Err(Error::new(
-            Kind::Conflict,
-            LAYER,
-            "the file is replaced by other programs repeatedly",
+        Err(
+            Error::conflict(LAYER, "the file is replaced by other programs repeatedly")
+                .in_file(path),
         )
-        .in_file(path))
     }
 
     /// Returns true if `path` names this very file. True if the host cannot tell.
@@ -278,9 +276,7 @@ impl LocalFile {
 
     fn failed(&self, doing: &'static str, offset: u64, source: io::Error) -> Error {
         let error = match source.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Error::new(Kind::Conflict, LAYER, "truncated while it was open")
-            }
+            io::ErrorKind::UnexpectedEof => Error::conflict(LAYER, "truncated while it was open"),
             _ => Error::io(LAYER, doing, source),
         };
         error.at(offset).in_file(self.path())
@@ -415,7 +411,7 @@ fn length(file: &File, meta: &Metadata) -> io::Result<Option<u64>> {
 pub(super) fn in_use(layer: &'static str, file: &File) -> Error {
     let holder =
         platform::lock_holder(file).unwrap_or_else(|| "another process or machine".to_owned());
-    Error::new(Kind::Conflict, layer, format!("in use by {holder}")).because(Reason::InUse)
+    Error::conflict(layer, format!("in use by {holder}")).because(Reason::InUse)
 }
 
 /// Returns true if an open file has a name on the host. True if the host cannot tell.

@@ -19,7 +19,7 @@ use crate::apfs::layout::{
 };
 use bandsaw_core::crypt::{MAX_ITERATIONS, hmac_sha256, pbkdf2_sha256, random, wrap_key};
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Largest number of volumes whose keys fit into a container keybag of one block; longer keybags
 /// have not been observed.
@@ -58,7 +58,7 @@ impl VolumeKeys {
             hint,
             iterations,
         } = encryption;
-        let invalid = |message: String| Err(Error::new(Kind::Invalid, LAYER, message));
+        let invalid = |message: String| Err(Error::invalid(LAYER, message));
         if passphrase.is_empty() {
             return invalid("empty passphrase for an encrypted volume".into());
         }
@@ -181,8 +181,7 @@ fn blob(
     derivation: Option<(u32, [u8; 16])>,
 ) -> Result<Vec<u8>> {
     let wrapped = wrap_key(outer, key);
-    let wrapped =
-        wrapped.ok_or_else(|| Error::new(Kind::Invalid, LAYER, "unsupported key length"))?;
+    let wrapped = wrapped.ok_or_else(|| Error::invalid(LAYER, "unsupported key length"))?;
     let mut info = [0; 8];
     info[4] = holds as u8;
     let mut inner = Vec::new();
@@ -220,6 +219,7 @@ fn mac(salt: &[u8; 8], element: &[u8]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw_core::Kind;
 
     fn hex(text: &str) -> Vec<u8> {
         (0..text.len())

@@ -47,7 +47,7 @@ use crate::source::Tree;
 use crate::{NewVolumeInfo, PlacedContents, Timestamp, VolumeEncryption, VolumePlan};
 use bandsaw_core::device::{BlockDevice, Extent};
 use bandsaw_core::progress::{Progress, Silent};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 pub(super) const LAYER: &str = "apfs builder";
 /// Transaction number of a new container.
@@ -115,11 +115,7 @@ impl Plan {
         encryption: Option<&VolumeEncryption>,
     ) -> Result<Self> {
         if options.volumes.is_empty() {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "a new container requires a volume",
-            ));
+            return Err(Error::invalid(LAYER, "a new container requires a volume"));
         }
         let mut trees = vec![tree];
         trees.resize_with(options.volumes.len(), || Tree::empty(options.created));
@@ -129,7 +125,7 @@ impl Plan {
                 options.volumes.len(),
                 keys::MAX_VOLUMES
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let style = Style {
             created: options.created,
@@ -355,7 +351,7 @@ impl Plan {
                 geometry.max_volumes,
                 self.volumes.len()
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let places = Places::new(&geometry, &self.nodes(), self.content_blocks())?;
         let volume = &self.volumes[0];
@@ -445,7 +441,7 @@ impl PlannedVolume {
                 "invalid name of a volume: expected 1 to {} bytes without slash and NUL",
                 VOLUME_NAME_LEN - 1
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message).named(options.name.clone()));
+            return Err(Error::invalid(LAYER, message).named(options.name.clone()));
         }
         let rules = if options.case_sensitive {
             NameRules::CaseSensitive

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::LAYER;
 use crate::apfs::geometry::Geometry;
 use crate::apfs::layout::Paddr;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Numbers of nodes of a volume's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Places {
                 end.saturating_mul(size),
                 geometry.blocks * size
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         Ok(Self {
             desc,

@@ -7,7 +7,7 @@ use super::{BLOCK_SIZE, LAYER};
 use crate::apfs::cipher::VolumeCipher;
 use bandsaw_core::crypt::Xts;
 use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// A container with writes encrypted for one volume; requests are whole units of the cipher.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<'a> EncryptingContainer<'a> {
     fn unit(&self, offset: u64, len: usize) -> Result<u64> {
         if !offset.is_multiple_of(Xts::UNIT as u64) || !len.is_multiple_of(Xts::UNIT) {
             let message = format!("{len} bytes at {offset} are not whole cipher blocks");
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         Ok(offset / Xts::UNIT as u64)
     }

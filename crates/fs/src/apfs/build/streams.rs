@@ -12,7 +12,7 @@ use crate::build::tree::{self, body, path};
 use crate::source::{SourceKind, SourceNode, Stream, Tree};
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum length of an attribute name in macOS, in bytes.
 const MAX_ATTRIBUTE_NAME: usize = 127;
@@ -169,8 +169,7 @@ impl<'a> NodeBlocks<'a> {
         }
         blocks.first.push(next);
         if next > u64::MAX >> 20 {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 "the files need more blocks than a container can have",
             ));
@@ -340,7 +339,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
                 "invalid attribute name {name:?} of {} bytes: expected 1 to {MAX_ATTRIBUTE_NAME}",
                 name.len()
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         if &**name == xattr_name::SYMLINK {
             return Err(Error::unsupported(
@@ -355,7 +354,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
                 "the attribute {name} has {} bytes: expected 32 bytes in memory",
                 value.len()
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         if &**name == xattr_name::RESOURCE_FORK && !matches!(source.kind, SourceKind::File(_)) {
             return Err(Error::unsupported(
@@ -364,8 +363,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
             ));
         }
         if value.len() > u64::from(u32::MAX >> 1) && &**name != xattr_name::RESOURCE_FORK {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!("the attribute {name} is larger than 2 GiB"),
             ));
@@ -375,8 +373,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
         .xattrs
         .sort_by(|(a, _), (b, _)| a.as_bytes().cmp(b.as_bytes()));
     match source.xattrs.windows(2).find(|two| two[0].0 == two[1].0) {
-        Some(same) => Err(Error::new(
-            Kind::Conflict,
+        Some(same) => Err(Error::conflict(
             LAYER,
             format!("the attribute {} exists twice", same[0].0),
         )),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::apfs::layout::{ContainerRaw, verify};
 use crate::source::{SourceKind, SourceNode, Stream};
+use bandsaw_core::Kind;
 use bandsaw_core::device::{BlockDeviceExt, Memory};
 use zerocopy::FromBytes;
 

@@ -12,7 +12,7 @@ use crate::apfs::layout::{
 };
 use crate::apfs::store::Store;
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// An ephemeral object of a checkpoint; the address in its entry is set when it is written.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Rings<'_> {
         {
             let message =
                 format!("no room for a checkpoint of {blocks} blocks beside the last one");
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         let (desc_first, data_first) = (
             u64::from(raw.desc_next.get()),

@@ -207,7 +207,7 @@ impl ContainerState {
                  is {least}",
                 to.blocks, kept.end
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         for _ in 0..MAX_STEPS {
             if self.space.own_end() <= to.blocks {
@@ -215,8 +215,7 @@ impl ContainerState {
             }
             self.transact(0, |state| state.make_way(to.blocks, progress))?;
         }
-        Err(Error::new(
-            Kind::Limit,
+        Err(Error::limit(
             LAYER,
             "no room for the space manager before the new end",
         ))

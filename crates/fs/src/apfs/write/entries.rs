@@ -16,7 +16,7 @@ use crate::apfs::layout::{
 };
 use crate::{ExistingTarget, FileKind, NewKind, NewNode, NodeId};
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
@@ -135,9 +135,7 @@ impl Volume {
     pub(super) fn folder(&self, dir: NodeId) -> Result<Inode> {
         let inode = self.object(dir)?;
         if !inode.is_folder() {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "not a folder").named(format!("object {}", dir.0))
-            );
+            return Err(Error::invalid(LAYER, "not a folder").named(format!("object {}", dir.0)));
         }
         if inode.raw.has(inode_flags::MAINTAIN_DIR_STATS) {
             let message = "read-only: folders with statistics cannot be changed";
@@ -159,7 +157,7 @@ impl Volume {
     pub(super) fn check_new(&self, dir: FileId, name: &str) -> Result<()> {
         check_name(name)?;
         match self.entry(dir, name)? {
-            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name)),
+            Some(_) => Err(Error::conflict(LAYER, "already exists").named(name)),
             None => Ok(()),
         }
     }
@@ -223,7 +221,7 @@ impl Volume {
         let count = dir
             .count()
             .checked_add(1)
-            .ok_or_else(|| Error::new(Kind::Limit, LAYER, "the folder is full"))?;
+            .ok_or_else(|| Error::limit(LAYER, "the folder is full"))?;
         dir.raw.children_or_links = count.into();
         self.touch(dir);
         self.put_entry(dir.id, name, inode, self.date(), sibling)
@@ -297,8 +295,7 @@ impl Volume {
                     .records(inode.id, record_type::DIRECTORY_ENTRY)?
                     .is_empty())
         {
-            return Err(Error::new(Kind::Conflict, LAYER, "the folder is not empty")
-                .named(entry.name.clone()));
+            return Err(Error::conflict(LAYER, "the folder is not empty").named(entry.name.clone()));
         }
         self.leave(dir, entry)?;
         if let Some(sibling) = entry.sibling {
@@ -398,7 +395,7 @@ impl Volume {
             }
             let count = inode.count().checked_add(1);
             inode.raw.children_or_links = count
-                .ok_or_else(|| Error::new(Kind::Limit, LAYER, "has too many names").named(name))?
+                .ok_or_else(|| Error::limit(LAYER, "has too many names").named(name))?
                 .into();
             inode.raw.changed = volume.date();
             if volume
@@ -491,7 +488,7 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
                 "invalid link target of {} bytes: expected 1 to {MAX_LINK_TARGET} without NUL",
                 target.len()
             );
-            Err(Error::new(Kind::Limit, LAYER, message))
+            Err(Error::limit(LAYER, message))
         }
         _ => Ok(()),
     }
@@ -507,7 +504,7 @@ fn check_name(name: &str) -> Result<()> {
             "invalid name of {} bytes: expected 1 to {MAX_NAME} bytes without slash and NUL",
             name.len()
         );
-        return Err(Error::new(Kind::Invalid, LAYER, message).named(name));
+        return Err(Error::invalid(LAYER, message).named(name));
     }
     Ok(())
 }

@@ -133,8 +133,7 @@ impl Ephemeral {
                 }
             };
             if busy {
-                return Err(Error::new(
-                    Kind::Conflict,
+                return Err(Error::conflict(
                     LAYER,
                     "a deletion is in progress; let a Mac finish it first",
                 ));

@@ -80,11 +80,7 @@ impl Volume {
     /// Makes the stream of `nameless` the resource fork of `inode`, whose data stream is dropped.
     fn pack(&mut self, inode: &mut Inode, attribute: &[u8], nameless: &mut Inode) -> Result<()> {
         let Some(compression) = Compression::parse(attribute) else {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "expected a compression attribute",
-            ));
+            return Err(Error::invalid(LAYER, "expected a compression attribute"));
         };
         if attribute.len() > MAX_EMBEDDED_XATTR {
             let message = format!(
@@ -92,7 +88,7 @@ impl Volume {
                  {MAX_EMBEDDED_XATTR}",
                 attribute.len()
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         self.drop_contents(inode)?;
         inode.set_stream(None);

@@ -78,8 +78,8 @@ impl OlderCheckpoint {
                 Error::new(Kind::Corrupt, LAYER, message).named(format!("checkpoint {xid}"))
             );
         }
-        let container = Arc::into_inner(container)
-            .ok_or_else(|| Error::new(Kind::Conflict, LAYER, "is in use"))?;
+        let container =
+            Arc::into_inner(container).ok_or_else(|| Error::conflict(LAYER, "is in use"))?;
         Ephemeral::read(&container)?.check_idle()?;
         Ok(Some(Self {
             container,
@@ -207,5 +207,5 @@ fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> 
     }
     let message =
         format!("no room for a checkpoint of {wanted} blocks beside the two in a ring of {all}");
-    Err(Error::new(Kind::Limit, LAYER, message))
+    Err(Error::limit(LAYER, message))
 }

@@ -17,7 +17,7 @@ use crate::{Fork, NodeId, UF_COMPRESSED};
 use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, FileRange, Info};
 use bandsaw_core::size::to_usize;
 use bandsaw_core::sync::RwLock;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// An open fork, shared by all users that have it open.
 #[derive(Debug)]
@@ -37,10 +37,8 @@ impl OpenFork {
         let volume = shared.read();
         let inode = volume.object(node)?;
         if inode.is_folder() {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "is a folder, expected a file")
-                    .named(format!("object {}", node.0)),
-            );
+            return Err(Error::invalid(LAYER, "is a folder, expected a file")
+                .named(format!("object {}", node.0)));
         }
         let mut forks = shared.open_forks();
         let key = (inode.id, fork == Fork::Data);

@@ -21,12 +21,9 @@ impl Volume {
             let (mut old_dir, mut new_dir) = (volume.folder(from.0)?, volume.folder(to.0)?);
             let (entry, mut inode) = volume.found(old_dir.id, from.1)?;
             if inode.is_folder() && volume.is_within(new_dir.id, inode.id)? {
-                return Err(Error::new(
-                    Kind::Invalid,
-                    LAYER,
-                    "a folder cannot be moved into itself",
-                )
-                .named(from.1));
+                return Err(
+                    Error::invalid(LAYER, "a folder cannot be moved into itself").named(from.1),
+                );
             }
             let there = match volume.entry(new_dir.id, to.1)? {
                 Some(there) => Some((volume.object(NodeId(there.id().0))?, there)),
@@ -69,12 +66,9 @@ impl Volume {
             }
             for (inode, dir, name) in [(&inode_a, dirs[1], a.1), (&inode_b, dirs[0], b.1)] {
                 if inode.is_folder() && volume.is_within(dir, inode.id)? {
-                    return Err(Error::new(
-                        Kind::Invalid,
-                        LAYER,
-                        "a folder cannot be moved into itself",
-                    )
-                    .named(name));
+                    return Err(
+                        Error::invalid(LAYER, "a folder cannot be moved into itself").named(name),
+                    );
                 }
             }
             for (dir, entry) in dirs.into_iter().zip([&entry_a, &entry_b]) {
@@ -147,8 +141,7 @@ pub(super) fn check_replaceable(
     existing: ExistingTarget,
     name: &str,
 ) -> Result<()> {
-    let refused =
-        |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
+    let refused = |message: &'static str| Err(Error::conflict(LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
         (ExistingTarget::Error, ..) => refused("already exists"),
         (_, true, false) => refused("not a folder; a folder cannot replace it"),

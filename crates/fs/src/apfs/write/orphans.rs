@@ -8,7 +8,7 @@ use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::apfs::layout::FileId;
 use crate::{ExistingTarget, FileSystem, NewKind, NewNode, NodeId};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Suffix of the name of such a file in that directory.
 const ENDING: &str = "-dead";
@@ -57,7 +57,7 @@ impl Volume {
 
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::new(Kind::Invalid, LAYER, "a folder requires a name"));
+            return Err(Error::invalid(LAYER, "a folder requires a name"));
         }
         check_target(&new.kind)?;
         let id = self.change(true, |volume| {

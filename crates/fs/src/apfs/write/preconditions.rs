@@ -10,7 +10,7 @@ use crate::apfs::layout::{
 };
 use crate::apfs::omap::Omap;
 use crate::apfs::store::Store;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Volume features that are supported for writing.
 const FEATURES: u64 = volume_features::DEFRAG_PRERELEASE
@@ -29,8 +29,7 @@ const INCOMPATIBLE: u64 = volume_incompatible::CASE_INSENSITIVE
 pub(super) fn check_newest(container: &Container) -> Result<()> {
     let now = container.checkpoint();
     match container.problems().is_empty() && container.checkpoints().first() != Some(&now) {
-        true => Err(Error::new(
-            Kind::Conflict,
+        true => Err(Error::conflict(
             LAYER,
             format!("read-only: checkpoint {now} is not the newest"),
         )),
@@ -55,8 +54,7 @@ pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> R
     if !container.problems().is_empty()
         || container.checkpoints().first() != Some(&container.checkpoint())
     {
-        return Err(Error::new(
-            Kind::Conflict,
+        return Err(Error::conflict(
             LAYER,
             "only the newest checkpoint of an undamaged container can be changed",
         ));

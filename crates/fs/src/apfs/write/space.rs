@@ -326,7 +326,7 @@ impl Space {
 }
 
 fn full() -> Error {
-    Error::new(Kind::Limit, LAYER, "the container is full")
+    Error::limit(LAYER, "the container is full")
 }
 
 fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

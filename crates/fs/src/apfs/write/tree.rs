@@ -171,11 +171,7 @@ impl ChangingTree {
     fn edit(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool> {
         let tree = self.reader()?;
         let Some(wanted) = self.kind.key(key) else {
-            return Err(Error::new(
-                Kind::Invalid,
-                self.kind.layer(),
-                "malformed key",
-            ));
+            return Err(Error::invalid(self.kind.layer(), "malformed key"));
         };
         let path = tree.descend(&wanted)?;
         let Some((leaf, _)) = path.last().cloned() else {
@@ -418,7 +414,7 @@ impl ChangingTree {
                 if at == start {
                     let message =
                         format!("record of {} bytes does not fit in a node", size(record));
-                    return Err(Error::new(Kind::Limit, self.kind.layer(), message));
+                    return Err(Error::limit(self.kind.layer(), message));
                 }
                 parts.push(start..at);
                 (start, taken) = (at, 0);

@@ -284,7 +284,7 @@ impl Volume {
                 0
             };
             if self.space.free() < self.needed() + kept {
-                return Err(Error::new(Kind::Limit, LAYER, "the volume is full"));
+                return Err(Error::limit(LAYER, "the volume is full"));
             }
             Ok(done)
         });

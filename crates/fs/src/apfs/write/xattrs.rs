@@ -33,12 +33,9 @@ impl Volume {
         check_name(name)?;
         let len = value.info().len;
         if name == xattr_name::FINDER_INFO && len != FINDER_INFO {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "invalid Finder info: expected 32 bytes",
-            )
-            .named(name));
+            return Err(
+                Error::invalid(LAYER, "invalid Finder info: expected 32 bytes").named(name),
+            );
         }
         if name == xattr_name::RESOURCE_FORK && len == 0 {
             return match self.remove_xattr(node, name) {
@@ -52,7 +49,7 @@ impl Volume {
             let key = RecordKey::named(inode.id, record_type::XATTR, name.as_bytes());
             if let Some(old) = volume.record(key)? {
                 if existing == ExistingTarget::Error {
-                    return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
+                    return Err(Error::conflict(LAYER, "already exists").named(name));
                 }
                 volume.drop_xattr_stream(&old)?;
             }
@@ -180,7 +177,7 @@ fn check_name(name: &str) -> Result<()> {
             "invalid attribute name of {} bytes: expected 1 to {MAX_NAME} bytes without NUL",
             name.len()
         );
-        return Err(Error::new(Kind::Limit, LAYER, message).named(name));
+        return Err(Error::limit(LAYER, message).named(name));
     }
     Ok(())
 }

@@ -102,8 +102,7 @@ impl Tree {
     pub(in crate::hfsplus) fn insert(&mut self, key: &[u8], data: &[u8]) -> Result<()> {
         let (path, found) = self.path(key)?;
         if found {
-            return Err(Error::new(
-                Kind::Conflict,
+            return Err(Error::conflict(
                 self.kind.layer(),
                 "a record with this key already exists",
             ));
@@ -342,6 +341,6 @@ impl Tree {
             return Ok(());
         }
         let message = format!("record does not fit in a node of {} bytes", self.node_size);
-        Err(Error::new(Kind::Limit, self.kind.layer(), message))
+        Err(Error::limit(self.kind.layer(), message))
     }
 }

@@ -30,8 +30,7 @@ impl Tree {
     pub(super) fn take_node(&mut self) -> Result<u32> {
         let total = self.head.total_nodes.get();
         let Some(free) = self.head.free_nodes.get().checked_sub(1) else {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 self.kind.layer(),
                 format!("all {total} nodes are in use"),
             ));
@@ -66,13 +65,8 @@ impl Tree {
     pub(in crate::hfsplus) fn grow(&mut self, file: ForkDevice) -> Result<()> {
         let before = self.head.total_nodes.get();
         let total = file.len() / u64::from(self.node_size);
-        let total = u32::try_from(total).map_err(|_| {
-            Error::new(
-                Kind::Limit,
-                self.kind.layer(),
-                "B-tree is full (2^32 nodes)",
-            )
-        })?;
+        let total = u32::try_from(total)
+            .map_err(|_| Error::limit(self.kind.layer(), "B-tree is full (2^32 nodes)"))?;
         self.map()?;
         self.file = file;
         self.head.total_nodes = total.into();

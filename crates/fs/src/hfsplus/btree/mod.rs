@@ -320,7 +320,7 @@ impl Tree {
         let message = "malformed search key";
         self.order
             .wanted(key)
-            .ok_or_else(|| Error::new(Kind::Invalid, self.kind.layer(), message))
+            .ok_or_else(|| Error::invalid(self.kind.layer(), message))
     }
 
     /// Returns the number of records at the beginning of a node that satisfy `before`.

@@ -10,7 +10,7 @@ use crate::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::{PlacedContents, RESOURCE_FORK};
 use bandsaw_core::device::{self, BlockDevice};
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 use super::objects::LAYER;
 use super::recipe::ATTRIBUTES_NODE_SIZE;
@@ -220,13 +220,8 @@ impl Places for PlacedBodies<'_> {
 }
 
 fn fits(block: u64) -> Result<u32> {
-    u32::try_from(block).map_err(|_| {
-        Error::new(
-            Kind::Limit,
-            LAYER,
-            "the files need more than 2^32 allocation blocks",
-        )
-    })
+    u32::try_from(block)
+        .map_err(|_| Error::limit(LAYER, "the files need more than 2^32 allocation blocks"))
 }
 
 /// Refuses values that a record cannot express, and sorts attributes in the order of the tree.
@@ -243,7 +238,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
                 "the attribute {FINDER_INFO} has {} bytes: expected 32 bytes in memory",
                 value.len()
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         if &**name == RESOURCE_FORK && !has_resource_fork && !value.is_empty() {
             return Err(Error::unsupported(
@@ -252,8 +247,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
             ));
         }
         if value.len() > u64::from(u32::MAX >> 1) && &**name != RESOURCE_FORK {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!("the attribute {name} is larger than 2 GiB"),
             ));
@@ -267,8 +261,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
     }
     sorted.sort_by(|a, b| crate::hfsplus::unicode::compare_binary(&a.0, &b.0));
     if let Some(same) = sorted.windows(2).find(|two| two[0].0 == two[1].0) {
-        return Err(Error::new(
-            Kind::Conflict,
+        return Err(Error::conflict(
             LAYER,
             format!("the attribute {} exists twice", same[0].1),
         ));

@@ -9,7 +9,7 @@ use crate::hfsplus::layout::{
     AllocBlock, Extent, ForkRaw, HEADER_OFFSET, MIN_BLOCK_SIZE, reserved_blocks,
 };
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// The space that a tree of files needs on its volume.
 #[derive(Debug, Clone, Copy)]
@@ -90,14 +90,14 @@ impl Geometry {
             let least = blocks.saturating_mul(block_size.into());
             let message =
                 format!("{len} bytes are too few for the volume: about {least} are required");
-            Error::new(Kind::Limit, LAYER, message)
+            Error::limit(LAYER, message)
         };
         if len < MIN_VOLUME_LEN {
             return Err(too_small(MIN_VOLUME_LEN.div_ceil(block_size.into())));
         }
         let total_blocks = u32::try_from(len / u64::from(block_size)).map_err(|_| {
             let message = format!("{len} bytes exceed 2^32 - 1 blocks of {block_size} bytes");
-            Error::new(Kind::Limit, LAYER, message)
+            Error::limit(LAYER, message)
         })?;
         let sizes = Sizes::new(len, block_size, total_blocks, needs)?;
         let (head, tail) = reserved_blocks(block_size);
@@ -162,7 +162,7 @@ impl Geometry {
             if blocks > u64::from(u32::MAX) {
                 let message =
                     format!("the files need more than 2^32 - 1 blocks of {block_size} bytes");
-                return Err(Error::new(Kind::Limit, LAYER, message));
+                return Err(Error::limit(LAYER, message));
             }
             if enough <= len {
                 return Ok(len);
@@ -293,9 +293,8 @@ impl TreeSize {
         let per_clump = u64::from(clump / u32::from(node_size));
         let mut clumps = 1;
         loop {
-            let total = u32::try_from(clumps * per_clump).map_err(|_| {
-                Error::new(Kind::Limit, LAYER, "a tree would have more than 2^32 nodes")
-            })?;
+            let total = u32::try_from(clumps * per_clump)
+                .map_err(|_| Error::limit(LAYER, "a tree would have more than 2^32 nodes"))?;
             let needed = u64::from(used) + u64::from(map_nodes(node_size, total));
             if needed <= u64::from(total) {
                 let blocks = clumps * u64::from(clump) / u64::from(block_size);
@@ -329,5 +328,5 @@ pub(super) fn check_block_size(block_size: u32) -> Result<()> {
         "invalid block size {block_size}: expected a power of two of at least \
                  {MIN_BLOCK_SIZE}"
     );
-    Err(Error::new(Kind::Invalid, LAYER, message))
+    Err(Error::invalid(LAYER, message))
 }

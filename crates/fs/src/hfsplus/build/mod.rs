@@ -48,7 +48,7 @@ use crate::source::Tree;
 use crate::{NewVolumeInfo, PlacedContents, VolumePlan};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::progress::Progress;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Options of a new volume.
 #[derive(Debug, Clone)]
@@ -197,7 +197,7 @@ impl Plan {
                 "the block size of {block_size} bytes is smaller than that of the disk, {}",
                 info.block
             );
-            return Err(Error::new(Kind::Invalid, LAYER, message));
+            return Err(Error::invalid(LAYER, message));
         }
         let geometry = Geometry::new(info.len, block_size, &self.needs(block_size, info.block))?;
         let blocks = NodeBlocks::allot(&self.tree, geometry.data.start.0, block_size)?;

@@ -11,7 +11,7 @@ use crate::hfsplus::layout::Cnid;
 use crate::hfsplus::unicode::{NameOrder, encode_name};
 use crate::source::{SourceKind, Tree};
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 pub(super) const LAYER: &str = "hfs+ builder";
 
@@ -129,8 +129,7 @@ impl Objects {
             // The last numbers are kept free, because the next number must be valid too.
             match u32::try_from(next) {
                 Ok(below) if below < u32::MAX - 16 => Ok(Cnid(narrow(cnid))),
-                _ => Err(Error::new(
-                    Kind::Limit,
+                _ => Err(Error::limit(
                     LAYER,
                     "too many files and folders for a volume",
                 )),

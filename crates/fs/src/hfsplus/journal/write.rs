@@ -12,7 +12,7 @@ use crate::hfsplus::layout::{
 };
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Sizes in bytes of a block list in a new journal, and in one that is too short for that.
 const LIST_SIZES: (u32, u32) = (8192, 4096);
@@ -84,8 +84,7 @@ impl Journal {
     pub(in crate::hfsplus) fn append(&mut self, runs: &[(u64, Vec<u8>)]) -> Result<()> {
         let bytes = runs.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         if !self.has_room(bytes, runs.len()) {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!(
                     "{bytes} bytes of changes exceed the journal of {} bytes",
@@ -211,6 +210,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandsaw_core::Kind;
     use bandsaw_core::device::{BlockDeviceExt, Memory};
 
     /// Sends transactions of many sizes through a small ring: each can be replayed once it is

@@ -12,7 +12,7 @@ use crate::hfsplus::layout::{
     ExtentRecordRaw, ExtentsRaw, ForkRaw, JOURNAL_TYPE, VolumeHeader, extents_of, fork_type,
 };
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Used blocks, as runs that are not adjacent.
 #[derive(Debug, Default, Clone)]
@@ -93,7 +93,7 @@ impl UsedBlocks {
                 "not enough room: the rebuilt structures need {count} free blocks in at most \
                  {EXTENTS_PER_RECORD} runs"
             );
-            return Err(Error::new(Kind::Limit, "hfs+ repair", message));
+            return Err(Error::limit("hfs+ repair", message));
         }
         found.iter().for_each(|&extent| self.insert(extent));
         Ok(found)

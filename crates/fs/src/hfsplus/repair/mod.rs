@@ -127,7 +127,7 @@ impl Repair {
         if waits || journal::is_transient(&*device, &header) {
             let message = "the journal is not empty; open the volume for writing first to replay \
                            it";
-            return Err(Error::new(Kind::Conflict, LAYER, message));
+            return Err(Error::conflict(LAYER, message));
         }
         let resolved = headers::resolve(&device, &header, assumed, progress)?;
         let is_changed = resolved.raw != header.raw;
@@ -396,7 +396,7 @@ impl Rebuilt {
                 done => return done,
             }
         }
-        Err(refused.unwrap_or_else(|| Error::new(Kind::Limit, LAYER, "no room for new trees")))
+        Err(refused.unwrap_or_else(|| Error::limit(LAYER, "no room for new trees")))
     }
 }
 

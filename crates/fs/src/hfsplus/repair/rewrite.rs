@@ -24,7 +24,7 @@ use bandsaw_core::device::{
 };
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Bytes copied or compared at a time.
 const PIECE: usize = 1 << 20;
@@ -266,7 +266,7 @@ impl NewTrees<'_> {
         let bytes = u64::from(wanted) * u64::from(node);
         let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());
         let blocks = u32::try_from(blocks)
-            .map_err(|_| Error::new(Kind::Limit, LAYER, "a tree exceeds the largest volume"))?;
+            .map_err(|_| Error::limit(LAYER, "a tree exceeds the largest volume"))?;
         let extents = avoid.allocate(blocks, unit, self.header.total_blocks)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
         let bytes = u64::from(blocks) * u64::from(size);

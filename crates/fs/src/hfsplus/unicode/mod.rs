@@ -17,7 +17,7 @@ use zerocopy::big_endian::U16;
 pub use self::compose::composed;
 pub(crate) use self::decompose::redecomposed;
 use super::layout::{MAX_ATTRIBUTE_NAME_UNITS, MAX_NAME_UNITS};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Replacement for U+0000 in UTF-8.
 const NUL_PICTURE: char = '\u{2400}';
@@ -29,12 +29,7 @@ const NUL_PICTURE: char = '\u{2400}';
 pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     const LAYER: &str = "hfs+ file name";
     if name.is_empty() || name.contains('/') {
-        return Err(Error::new(
-            Kind::Invalid,
-            LAYER,
-            "invalid name: slashes are not allowed",
-        )
-        .named(name));
+        return Err(Error::invalid(LAYER, "invalid name: slashes are not allowed").named(name));
     }
     let start = out.len();
     if name.is_ascii() {
@@ -58,7 +53,7 @@ pub(crate) fn encode_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
 pub(crate) fn encode_attribute_name(name: &str, out: &mut Vec<U16>) -> Result<()> {
     const LAYER: &str = "hfs+ attribute name";
     if name.is_empty() {
-        return Err(Error::new(Kind::Invalid, LAYER, "the name is empty"));
+        return Err(Error::invalid(LAYER, "the name is empty"));
     }
     let start = out.len();
     for char in name.chars() {
@@ -86,7 +81,7 @@ fn check_units(
         "the name has {units} UTF-16 units when decomposed: the maximum is \
                            {most}"
     );
-    Err(Error::new(Kind::Limit, layer, message).named(name))
+    Err(Error::limit(layer, message).named(name))
 }
 
 /// Appends `name` with `:` and U+2400 replaced but without decomposition, as writers other than

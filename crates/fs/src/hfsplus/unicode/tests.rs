@@ -8,6 +8,7 @@ use zerocopy::big_endian::U16;
 use super::decompose::{combining_class, decomposition};
 use super::*;
 use crate::unicode::recorded::{IGNORABLE, LOOKUPS};
+use bandsaw_core::Kind;
 
 fn units(text: &str) -> Vec<U16> {
     text.encode_utf16().map(U16::new).collect()

@@ -11,7 +11,7 @@ use crate::hfsplus::btree::WriteOrder;
 use crate::hfsplus::layout::{AllocBlock, Extent};
 use bandsaw_core::device::AfterDiscard;
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 impl Volume {
     /// Makes all completed operations durable.
@@ -84,7 +84,7 @@ impl Volume {
                 "{} bytes of changes at once do not fit in the journal",
                 self.buffer.current_len()
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         self.commit()
     }

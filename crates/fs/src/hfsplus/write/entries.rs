@@ -26,7 +26,7 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
                 "invalid link target of {} bytes: expected 1 to {MAX_LINK_TARGET}",
                 target.len()
             );
-            Err(Error::new(Kind::Limit, LAYER, message))
+            Err(Error::limit(LAYER, message))
         }
         _ => Ok(()),
     }
@@ -274,8 +274,7 @@ impl Volume {
         encode_name(name, &mut units)?;
         let order = self.read.catalog.name_order();
         if order.compare(&units, &[]).is_eq() {
-            return Err(Error::new(
-                Kind::Invalid,
+            return Err(Error::invalid(
                 LAYER,
                 "the name has only characters that the volume ignores",
             )
@@ -287,12 +286,10 @@ impl Volume {
                 .iter()
                 .any(|reserved| order.compare(reserved, &units).is_eq())
         {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "the name is reserved for the volume").named(name),
-            );
+            return Err(Error::invalid(LAYER, "the name is reserved for the volume").named(name));
         }
         match self.try_entry(parent, name)? {
-            Some(_) => Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name)),
+            Some(_) => Err(Error::conflict(LAYER, "already exists").named(name)),
             None => Ok(units),
         }
     }

@@ -115,11 +115,7 @@ impl Volume {
     /// Refuses a compression attribute that macOS would not accept or not find inline.
     fn check_attribute(&mut self, attribute: &[u8]) -> Result<()> {
         if Compression::parse(attribute).is_none() {
-            return Err(Error::new(
-                Kind::Invalid,
-                LAYER,
-                "expected a compression attribute",
-            ));
+            return Err(Error::invalid(LAYER, "expected a compression attribute"));
         }
         let most = self
             .read
@@ -133,7 +129,7 @@ impl Volume {
                      is {most}",
                     attribute.len()
                 );
-                Err(Error::new(Kind::Limit, LAYER, message))
+                Err(Error::limit(LAYER, message))
             }
             _ => Ok(()),
         }

@@ -64,10 +64,8 @@ impl OpenFork {
         let volume = shared.read();
         let found = volume.find(node)?;
         let Object::File(file) = &found.object else {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "is a folder, expected a file")
-                    .named(format!("object {}", node.0)),
-            );
+            return Err(Error::invalid(LAYER, "is a folder, expected a file")
+                .named(format!("object {}", node.0)));
         };
         if fork == Fork::Data && stat::file_kind(file) == FileKind::File {
             // Refuses broken links.
@@ -294,7 +292,7 @@ pub(super) fn set_resource_fork(
     let fork = OpenFork::open(shared, node, Fork::Resource)?;
     fork.check_writable()?;
     if fork.info().len > 0 && existing == ExistingTarget::Error {
-        return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(RESOURCE_FORK));
+        return Err(Error::conflict(LAYER, "already exists").named(RESOURCE_FORK));
     }
     let len = value.info().len;
     fork.set_len(len, AfterDiscard::Any)?;

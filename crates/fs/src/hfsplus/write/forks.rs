@@ -8,7 +8,7 @@ use super::volume::Volume;
 use crate::hfsplus::extents::Owner;
 use crate::hfsplus::layout::{Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, ForkRaw, fork_type};
 use crate::hfsplus::overflow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum number of blocks that one operation allocates or frees: their bits of the bitmap fit in
 /// any journal.
@@ -118,8 +118,7 @@ impl Volume {
             return Ok(());
         }
         let Some(tree) = self.read.overflow.tree_mut() else {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 "hfs+ space",
                 "the file is too fragmented: the volume has no extents tree",
             ));

@@ -62,8 +62,7 @@ impl Volume {
             let mut inode = volume.as_inode(found.parent, &found.name, file)?;
             let count = inode.bsd.special.get();
             if count >= MAX_LINKS {
-                return Err(Error::new(
-                    Kind::Limit,
+                return Err(Error::limit(
                     LAYER,
                     format!("the file has the maximum of {count} names"),
                 )

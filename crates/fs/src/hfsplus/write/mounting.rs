@@ -120,11 +120,7 @@ impl Volume {
     pub(super) fn enable_journal(&mut self, size: Option<u64>) -> Result<()> {
         self.unmount()?;
         if self.read.header.has(volume_attributes::JOURNALED) {
-            return Err(Error::new(
-                Kind::Conflict,
-                LAYER,
-                "the volume already has a journal",
-            ));
+            return Err(Error::conflict(LAYER, "the volume already has a journal"));
         }
         self.begin_plain(self.place_journal(size.unwrap_or_else(|| self.formatters_size()))?)?;
         if self.read.links.journal_count() < narrow::<u32>(JOURNAL_NAMES.len()) {
@@ -133,7 +129,7 @@ impl Volume {
                 "files named {} are in the root folder",
                 JOURNAL_NAMES.join(" or ")
             );
-            return Err(Error::new(Kind::Conflict, LAYER, message));
+            return Err(Error::conflict(LAYER, message));
         }
         self.commit()?;
         // Make the transient journal permanent.
@@ -265,7 +261,7 @@ impl Volume {
                      required; create a larger image (`bandsaw create`) and copy all files \
                      (`bandsaw cp -R IMAGE:/ LARGER:/`)"
                 );
-                return Err(Error::new(Kind::Limit, LAYER, message));
+                return Err(Error::limit(LAYER, message));
             }
             size /= 2;
         }

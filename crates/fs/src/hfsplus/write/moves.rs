@@ -8,7 +8,7 @@ use super::volume::Volume;
 use crate::hfsplus::catalog::Object;
 use crate::hfsplus::layout::{Cnid, record_flags};
 use crate::{ExistingTarget, NodeId};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 impl Volume {
     pub(super) fn rename(
@@ -77,10 +77,7 @@ impl Volume {
             return Err(Error::unsupported(LAYER, message).named(name));
         }
         if matches!(object, Object::Folder(_)) && self.is_within(dir, object.id())? {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "a folder cannot be moved into itself")
-                    .named(name),
-            );
+            return Err(Error::invalid(LAYER, "a folder cannot be moved into itself").named(name));
         }
         Ok(())
     }
@@ -100,8 +97,7 @@ impl Volume {
         existing: ExistingTarget,
         name: &str,
     ) -> Result<()> {
-        let refused =
-            |message: &'static str| Err(Error::new(Kind::Conflict, LAYER, message).named(name));
+        let refused = |message: &'static str| Err(Error::conflict(LAYER, message).named(name));
         self.check_own(there.id())?;
         if self.read.links.is_private(there.id()) {
             return refused("the name is reserved for the volume");

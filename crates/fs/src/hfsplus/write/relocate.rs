@@ -21,7 +21,7 @@ use crate::hfsplus::layout::{
 use bandsaw_core::device::BlockDeviceExt;
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum number of bytes that one operation copies, and bytes copied at a time.
 const MAX_BYTES: u64 = 16 << 20;
@@ -206,8 +206,7 @@ impl Volume {
             return Ok(true);
         }
         if which == TreeName::Overflow && fork.extents.len() > EXTENTS_PER_RECORD {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 "the extents tree would be too fragmented",
             ));

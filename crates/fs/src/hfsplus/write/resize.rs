@@ -50,7 +50,7 @@ impl Volume {
                 "blocks of {block_size} bytes allow at most {} bytes",
                 self.limits().max
             );
-            Error::new(Kind::Limit, LAYER, message)
+            Error::limit(LAYER, message)
         })?;
         self.unmount()?;
         match total.cmp(&self.read.header.total_blocks) {
@@ -178,7 +178,7 @@ impl Volume {
                  to move, {free} are free; the minimum is about {} bytes",
                 self.limits().min
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         }
         self.bitmap.set_ceiling(end);
         let shrunk = self

@@ -52,7 +52,7 @@ impl Volume {
                     "not enough room: {missing} blocks of {} bytes are required, {free} are free",
                     self.read.header.block_size
                 );
-                return Err(Error::new(Kind::Limit, "hfs+ space", message));
+                return Err(Error::limit("hfs+ space", message));
             }
             for piece in pieces {
                 missing -= piece.count;
@@ -187,8 +187,7 @@ impl Volume {
             (u64::from(fork.raw.total_blocks.get()) * u64::from(block_size)).into();
         // The overflow extents of the extents tree cannot be stored in that tree itself.
         if which == TreeName::Overflow && fork.extents.len() > fork.raw.extents.len() {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 "the extents tree is too fragmented to grow",
             ));
@@ -218,8 +217,7 @@ impl Volume {
         let extents = match self.take(blocks, grain, None)?.as_slice() {
             [extent] => [*extent],
             _ => {
-                return Err(Error::new(
-                    Kind::Limit,
+                return Err(Error::limit(
                     LAYER,
                     "no contiguous room for an attributes tree",
                 ));
@@ -284,11 +282,7 @@ impl Volume {
             }
             tried += 1;
             if tried == u32::MAX {
-                return Err(Error::new(
-                    Kind::Limit,
-                    LAYER,
-                    "all object numbers are in use",
-                ));
+                return Err(Error::limit(LAYER, "all object numbers are in use"));
             }
         }
     }
@@ -320,8 +314,7 @@ pub(super) fn blocks_of(bytes: u64, block_size: u32) -> Result<u32> {
         .ok()
         .filter(|&blocks| blocks < u32::MAX - (1 << 16));
     blocks.ok_or_else(|| {
-        Error::new(
-            Kind::Limit,
+        Error::limit(
             "hfs+ space",
             format!("{bytes} bytes do not fit on any volume"),
         )

@@ -7,12 +7,12 @@ use super::volume::Volume;
 use crate::hfsplus::catalog::Object;
 use crate::hfsplus::layout::{Cnid, record_flags};
 use crate::{ExistingTarget, NewKind, NewNode, NodeId};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 impl Volume {
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::new(Kind::Invalid, LAYER, "a folder requires a name"));
+            return Err(Error::invalid(LAYER, "a folder requires a name"));
         }
         check_target(&new.kind)?;
         let id = self.change(|volume| {

@@ -20,7 +20,7 @@ use crate::hfsplus::{FINDER_INFO, stat};
 use crate::{ExistingTarget, FileKind, FileSystem, NodeId};
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt};
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Maximum length of a value on macOS, in bytes.
 const MAX_VALUE: u64 = (1 << 31) - 1;
@@ -39,8 +39,7 @@ impl Volume {
     ) -> Result<()> {
         let len = value.info().len;
         if len > MAX_VALUE {
-            return Err(Error::new(
-                Kind::Limit,
+            return Err(Error::limit(
                 LAYER,
                 format!("the value has {len} bytes: the maximum is {MAX_VALUE}"),
             )
@@ -51,7 +50,7 @@ impl Volume {
             let id = found.object.id();
             let there = volume.read.xattr(node, name)?.is_some();
             if there && existing == ExistingTarget::Error {
-                return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(name));
+                return Err(Error::conflict(LAYER, "already exists").named(name));
             }
             if name == FINDER_INFO {
                 set_finder_info(&mut found.object, value)?;
@@ -256,7 +255,7 @@ fn set_finder_info(object: &mut Object, value: &dyn BlockDevice) -> Result<()> {
     let len = value.info().len;
     if len != FINDER_INFO_LEN {
         let message = format!("invalid Finder info of {len} bytes: expected {FINDER_INFO_LEN}");
-        return Err(Error::new(Kind::Invalid, LAYER, message).named(FINDER_INFO));
+        return Err(Error::invalid(LAYER, message).named(FINDER_INFO));
     }
     let bytes: [u8; to_usize(FINDER_INFO_LEN)] = value.read_array(0)?;
     let (user, extended) = bytes.split_at(16);

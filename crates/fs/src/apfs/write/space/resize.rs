@@ -20,7 +20,7 @@ use crate::apfs::write::queue::Queue;
 use crate::bitmap::{clear_bits, count_clear, run_at, set_bits};
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Result};
 
 /// Number of bytes of CIBs per write.
 const PIECE: usize = 1 << 20;
@@ -110,7 +110,7 @@ impl Space {
     /// `ceiling` if necessary; blocks past the new end must be free. Bitmaps and CIBs are written
     /// to free blocks, everything else with the next commit.
     ///
-    /// [`Kind::Limit`], with nothing written, if there is no space for the pool.
+    /// [`Kind::Limit`](bandsaw_core::Kind), with nothing written, if there is no space for the pool.
     pub(in crate::apfs::write) fn resize(
         &mut self,
         to: &Geometry,
@@ -196,7 +196,7 @@ impl Space {
                 "not enough room: the space manager needs {blocks} contiguous free blocks below \
                  block {ceiling}"
             );
-            return Err(Error::new(Kind::Limit, LAYER, message));
+            return Err(Error::limit(LAYER, message));
         };
         Ok((moves.then_some(start), start + ring_blocks))
     }

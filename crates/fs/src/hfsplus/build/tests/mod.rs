@@ -14,6 +14,7 @@ use crate::hfsplus::layout::*;
 use crate::hfsplus::{HfsPlusMut, WriteOptions};
 use crate::source::{SourceKind, SourceNode, Stream};
 use crate::{FileKind, FileSystem, FileSystemMut, NewKind, NewNode};
+use bandsaw_core::Kind;
 use bandsaw_core::device::{BlockDeviceExt, Memory};
 use bandsaw_core::progress::Silent;
 

@@ -189,7 +189,7 @@ fn an_operation_that_fails_changes_nothing() {
         let object = volume.new_record(id, &file());
         volume.enter(Cnid::ROOT, &units, &object)?;
         volume.take(3, 1, None)?;
-        Err(Error::new(Kind::Invalid, "test", "on purpose"))
+        Err(Error::invalid("test", "on purpose"))
     });
     assert_eq!(failed.unwrap_err().layer(), "test");
     assert!((volume.read.header.raw, volume.buffer.len_if_kept()) == before);
