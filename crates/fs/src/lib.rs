@@ -23,6 +23,7 @@ pub mod hfsplus;
 pub mod layouts;
 mod locked;
 mod loss;
+mod mode_type;
 mod repair_step;
 mod resize;
 #[cfg(feature = "testing")]

@@ -106,15 +106,7 @@ impl Object {
 
     /// Returns its kind; an invalid type counts as a file.
     pub(super) fn kind(&self) -> FileKind {
-        match self.inode.mode.get() & mode_type::MASK {
-            mode_type::FOLDER => FileKind::Folder,
-            mode_type::FIFO => FileKind::Fifo,
-            mode_type::CHAR => FileKind::CharDevice,
-            mode_type::BLOCK => FileKind::BlockDevice,
-            mode_type::SYMLINK => FileKind::Symlink,
-            mode_type::SOCKET => FileKind::Socket,
-            _ => FileKind::File,
-        }
+        mode_type::kind_of(self.inode.mode.get())
     }
 
     pub(super) fn xattr(&self, name: &str) -> Option<&Xattr> {

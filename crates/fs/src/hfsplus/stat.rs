@@ -9,26 +9,9 @@ const UNKNOWN_OWNER: u32 = 99;
 
 /// Returns the kind of a file record; an invalid type is treated as a regular file.
 pub(super) fn file_kind(file: &FileRaw) -> FileKind {
-    match file.bsd.mode_type() {
-        mode_type::FIFO => FileKind::Fifo,
-        mode_type::CHAR => FileKind::CharDevice,
-        mode_type::BLOCK => FileKind::BlockDevice,
-        mode_type::SYMLINK => FileKind::Symlink,
-        mode_type::SOCKET => FileKind::Socket,
-        _ => FileKind::File,
-    }
-}
-
-/// Returns the type bits of the mode of an object of this kind.
-pub(super) fn type_of(kind: FileKind) -> u16 {
-    match kind {
-        FileKind::Folder => mode_type::FOLDER,
-        FileKind::File => mode_type::FILE,
-        FileKind::Symlink => mode_type::SYMLINK,
-        FileKind::Fifo => mode_type::FIFO,
-        FileKind::Socket => mode_type::SOCKET,
-        FileKind::CharDevice => mode_type::CHAR,
-        FileKind::BlockDevice => mode_type::BLOCK,
+    match mode_type::kind_of(file.bsd.file_mode.get()) {
+        FileKind::Folder => FileKind::File,
+        kind => kind,
     }
 }
 

@@ -6,7 +6,7 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::objects::Objects;
-use super::records::{Body, Style, mode};
+use super::records::{Body, Style};
 use super::streams::{NodeBlocks, Part, in_stream, in_streams};
 use crate::apfs::layout::{
     CryptoStateRaw, DEFAULT_CRYPTO_ID, DataStreamIdRaw, ExtentRefRaw, FileExtentRaw, FileId, Paddr,
@@ -128,7 +128,8 @@ impl Files<'_> {
         let key = RecordKey::entry(folder, name, Some(self.objects.name_hash(child)));
         let (id, sibling) = (self.objects.id(child), self.objects.sibling(child));
         out.record(key, |value| {
-            self.style.entry(id, mode(source), sibling, value)
+            self.style
+                .entry(id, mode_type::mode_of(source), sibling, value)
         })
     }
 

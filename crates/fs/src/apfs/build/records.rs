@@ -5,13 +5,13 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::objects::{Objects, is_device};
 use super::streams::{NodeBlocks, Part};
+use crate::Timestamp;
 use crate::apfs::layout::{
     DEFAULT_CRYPTO_ID, DataStreamRaw, DirectoryEntryRaw, FileId, InodeRaw, XFields, field_flags,
     inode_field, inode_flags, mode_type, nanoseconds, xattr_name,
 };
 use crate::build::tree::{compression, flags as bsd_flags};
 use crate::source::{SourceKind, SourceNode};
-use crate::{FileKind, Timestamp};
 use bandsaw_core::size::narrow;
 
 /// The properties that all records of a volume share.
@@ -82,7 +82,7 @@ impl Style {
             bsd_flags: bsd_flags(source).into(),
             owner: source.uid.into(),
             group: source.gid.into(),
-            mode: mode(source).into(),
+            mode: mode_type::mode_of(source).into(),
             pad: 0.into(),
             uncompressed_size: compressed.map_or(0, |compression| compression.size).into(),
         };
@@ -210,21 +210,4 @@ impl<'a> Body<'a> {
             hole_bytes: blocks.holes(node, Part::Data, len) * bytes,
         }
     }
-}
-
-/// Returns the mode of a node, with its type.
-pub(super) fn mode(source: &SourceNode) -> u16 {
-    let kind = match source.kind {
-        SourceKind::Folder => mode_type::FOLDER,
-        SourceKind::File(_) | SourceKind::HardLink(_) => mode_type::FILE,
-        SourceKind::Symlink(_) => mode_type::SYMLINK,
-        SourceKind::Special(FileKind::Fifo, _) => mode_type::FIFO,
-        SourceKind::Special(FileKind::Socket, _) => mode_type::SOCKET,
-        SourceKind::Special(FileKind::CharDevice, _) => mode_type::CHAR,
-        SourceKind::Special(FileKind::BlockDevice, _) => mode_type::BLOCK,
-        SourceKind::Special(FileKind::File | FileKind::Folder | FileKind::Symlink, _) => {
-            mode_type::FILE
-        }
-    };
-    kind | source.mode & 0o7777
 }

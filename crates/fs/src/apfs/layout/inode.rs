@@ -62,18 +62,6 @@ impl InodeRaw {
     }
 }
 
-/// The type bits of a mode.
-pub(crate) mod mode_type {
-    pub(crate) const MASK: u16 = 0xF000;
-    pub(crate) const FIFO: u16 = 0x1000;
-    pub(crate) const CHAR: u16 = 0x2000;
-    pub(crate) const FOLDER: u16 = 0x4000;
-    pub(crate) const BLOCK: u16 = 0x6000;
-    pub(crate) const FILE: u16 = 0x8000;
-    pub(crate) const SYMLINK: u16 = 0xA000;
-    pub(crate) const SOCKET: u16 = 0xC000;
-}
-
 /// A data stream: in an extended field of an inode, or after the stream's number in an attribute
 /// (§8.2).
 ///

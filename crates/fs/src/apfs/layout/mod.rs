@@ -52,6 +52,7 @@ pub(crate) use xattr::*;
 pub(crate) use xfields::*;
 
 use crate::Timestamp;
+pub(crate) use crate::mode_type;
 use bandsaw_core::size::narrow;
 
 /// An object number: the identifier of a virtual or an ephemeral object, the block of a physical

@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::LAYER;
-use super::inode::{Inode, mode_of};
+use super::inode::Inode;
 use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::apfs::btree::Key;
@@ -88,7 +88,7 @@ impl Volume {
             bsd_flags: (new.flags & !crate::UF_COMPRESSED).into(),
             owner: new.uid.into(),
             group: new.gid.into(),
-            mode: (mode_of(kind) | new.mode & !mode_type::MASK).into(),
+            mode: (mode_type::of(kind) | new.mode & !mode_type::MASK).into(),
             ..InodeRaw::new_zeroed()
         };
         let mut inode = Inode::new(id, raw, name);

@@ -3,7 +3,6 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::FileKind;
 use crate::apfs::layout::{
     DataStreamRaw, FileId, InodeRaw, XFields, field_flags, inode_field, inode_flags, mode_type,
     until_nul,
@@ -134,18 +133,5 @@ impl Inode {
     /// Returns the number of entries of a folder, or the link count of another object.
     pub(super) fn count(&self) -> u32 {
         self.raw.children_or_links.get()
-    }
-}
-
-/// Returns the type bits of the mode for a kind of object.
-pub(super) fn mode_of(kind: FileKind) -> u16 {
-    match kind {
-        FileKind::Folder => mode_type::FOLDER,
-        FileKind::File => mode_type::FILE,
-        FileKind::Symlink => mode_type::SYMLINK,
-        FileKind::Fifo => mode_type::FIFO,
-        FileKind::Socket => mode_type::SOCKET,
-        FileKind::CharDevice => mode_type::CHAR,
-        FileKind::BlockDevice => mode_type::BLOCK,
     }
 }

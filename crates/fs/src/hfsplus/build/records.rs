@@ -9,9 +9,8 @@ use crate::hfsplus::layout::{
     FileRaw, FolderInfoRaw, FolderRaw, ForkRaw, JOURNAL_TYPE, SECURITY, SYMLINK_TYPE, finder_flags,
     mac_date, mode_type, record_flags, record_type,
 };
-use crate::hfsplus::stat::type_of;
 use crate::source::{SourceKind, SourceNode, Stream};
-use crate::{FileKind, Timestamp, UF_HIDDEN};
+use crate::{Timestamp, UF_HIDDEN};
 
 /// `textEncoding` of Unicode names, as Apple's formatter writes it for the root.
 const ENCODING_UNICODE: u32 = 126;
@@ -276,17 +275,6 @@ impl Style {
     }
 }
 
-fn mode(source: &SourceNode) -> u16 {
-    let kind = match source.kind {
-        SourceKind::Folder => FileKind::Folder,
-        SourceKind::File(_) | SourceKind::HardLink(_) => FileKind::File,
-        SourceKind::Symlink(_) => FileKind::Symlink,
-        SourceKind::Special(FileKind::Folder | FileKind::Symlink, _) => FileKind::File,
-        SourceKind::Special(kind, _) => kind,
-    };
-    type_of(kind) | source.mode & 0o7777
-}
-
 fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {
     let [_, admin_flags, _, owner_flags] = flags(source).to_be_bytes();
     BsdInfoRaw {
@@ -294,7 +282,7 @@ fn bsd(source: &SourceNode, special: u32) -> BsdInfoRaw {
         group_id: source.gid.into(),
         admin_flags,
         owner_flags,
-        file_mode: mode(source).into(),
+        file_mode: mode_type::mode_of(source).into(),
         special: special.into(),
     }
 }

@@ -3,6 +3,7 @@
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::mode_type;
 use super::{Cnid, ExtentsRaw, ForkRaw};
 
 /// Maximum number of UTF-16 units in a name.
@@ -56,28 +57,6 @@ pub(crate) mod finder_flags {
     pub(crate) const NAME_LOCKED: u16 = 0x1000;
     /// An alias; also every hard link to a folder.
     pub(crate) const ALIAS: u16 = 0x8000;
-}
-
-/// Object types in the upper bits of [`BsdInfoRaw::file_mode`] (§7.5).
-pub(crate) mod mode_type {
-    /// Mask of the type bits.
-    pub(crate) const MASK: u16 = 0o170_000;
-    /// A pipe.
-    pub(crate) const FIFO: u16 = 0o010_000;
-    /// A character device.
-    pub(crate) const CHAR: u16 = 0o020_000;
-    /// A folder.
-    pub(crate) const FOLDER: u16 = 0o040_000;
-    /// A block device.
-    pub(crate) const BLOCK: u16 = 0o060_000;
-    /// A regular file.
-    pub(crate) const FILE: u16 = 0o100_000;
-    /// A symbolic link.
-    pub(crate) const SYMLINK: u16 = 0o120_000;
-    /// A socket.
-    pub(crate) const SOCKET: u16 = 0o140_000;
-    /// Types of objects that have file records.
-    pub(crate) const OF_FILES: [u16; 6] = [FIFO, CHAR, BLOCK, FILE, SYMLINK, SOCKET];
 }
 
 /// Type and creator of a symbolic link.

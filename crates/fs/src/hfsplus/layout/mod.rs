@@ -23,6 +23,7 @@ pub use journal::*;
 pub use volume::*;
 
 use crate::Timestamp;
+pub(crate) use crate::mode_type;
 
 /// A catalog node ID: the number of a file or folder within its volume (§3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

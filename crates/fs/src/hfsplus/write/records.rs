@@ -7,7 +7,7 @@ use crate::hfsplus::layout::{
     BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, FileInfoRaw, FileRaw, FolderRaw, SYMLINK_TYPE,
     Variant, finder_flags, mac_date, record_flags, record_type,
 };
-use crate::hfsplus::stat::type_of;
+use crate::mode_type;
 use crate::{FileKind, NewKind, NewNode, Timestamp, UF_COMPRESSED, UF_HIDDEN};
 
 impl Volume {
@@ -102,7 +102,7 @@ fn bsd(new: &NewNode) -> BsdInfoRaw {
         group_id: new.gid.into(),
         admin_flags,
         owner_flags,
-        file_mode: (type_of(kind) | new.mode & 0o7777).into(),
+        file_mode: (mode_type::of(kind) | new.mode & 0o7777).into(),
         special: 1.into(),
     }
 }
