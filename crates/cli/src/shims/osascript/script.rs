@@ -173,7 +173,7 @@ impl Script {
 /// The end of a block.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    End,
+    Block,
     Else,
     /// The end of the script, or `return`.
     Script,
@@ -201,7 +201,7 @@ impl Run<'_> {
         while let Some(line) = lines.get(self.at) {
             self.at += 1;
             match line.tokens[..] {
-                [ref end, ..] if end.is("end") => return Ok(End::End),
+                [ref end, ..] if end.is("end") => return Ok(End::Block),
                 [ref word] if word.is("else") => return Ok(End::Else),
                 [ref word, ..] if word.is("return") => return Ok(End::Script),
                 _ => {}
@@ -225,7 +225,7 @@ impl Run<'_> {
             let first = &line.tokens[0];
             if first.is("end") {
                 if depth == 0 {
-                    return End::End;
+                    return End::Block;
                 }
                 depth -= 1;
             } else if first.is("else") && line.tokens.len() == 1 && depth == 0 {
@@ -240,7 +240,7 @@ impl Run<'_> {
     /// Runs a statement, and the block that it begins. Returns whether the script goes on.
     fn statement(&mut self, tokens: &[Token], level: usize) -> Outcome<End> {
         let mut words = Words { tokens, at: 0 };
-        let goes_on = Ok(End::End);
+        let goes_on = Ok(End::Block);
         if words.takes("on run") {
             self.parameters(&mut words)?;
             return self.block(level + 1);
