@@ -97,24 +97,26 @@ impl Info {
                 }
                 failed
             }
-            Err(failure)
-                if failure.reason() == Some(Reason::InUse)
-                    && let Some(entry) = in_use::entry_of(path.as_path()) =>
-            {
-                report.add_use(&entry);
-                None
-            }
             Err(failure) => {
-                let (layers, _) =
-                    open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
-                // There is nothing to show of a file that is not recognized.
-                let is_encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
-                if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
-                    return Err(failure);
+                let user = match failure.reason() {
+                    Some(Reason::InUse) => in_use::entry_of(path.as_path()),
+                    _ => None,
+                };
+                if let Some(entry) = user {
+                    report.add_use(&entry);
+                    None
+                } else {
+                    let (layers, _) =
+                        open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
+                    // There is nothing to show of a file that is not recognized.
+                    let is_encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+                    if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
+                        return Err(failure);
+                    }
+                    // The failure to open is more important than a failure to examine a layer.
+                    let _ = report.add_layers(&layers, &Bar::new(output));
+                    Some(failure)
                 }
-                // The failure to open is more important than a failure to examine a layer.
-                let _ = report.add_layers(&layers, &Bar::new(output));
-                Some(failure)
             }
         };
         let drawn = drawing.as_ref().map(|map| BandsJson::new(map, true));
