@@ -28,7 +28,7 @@ use crate::text::counted;
 /// files are not read; --contents decodes compressed files, and `bandsaw verify` compares the image
 /// with its stored checksums.
 ///
-/// The exit code tells the worst problem: 5 for damage, 7 for a missing passphrase, 6 for an
+/// The exit code is that of the worst problem: 5 for damage, 7 for a missing passphrase, 6 for an
 /// unknown kind of layer or a disk with unknown contents, 8 for warnings, and 0 for notes or none.
 /// It is 1 if a part of the image cannot be read. File systems of other kinds are named and not
 /// checked.

@@ -19,9 +19,9 @@ use crate::text::counted;
 /// Update a bundle in a bucket for other programs
 ///
 /// Changes to a bundle in a bucket are first committed below .bandsaw/. They are copied to the
-/// names that macOS and other programs read (Info.plist, bands/...) when the bundle is closed. A
-/// writer that was killed does not get that far: `bandsaw info` reports this, and `bandsaw
-/// checkpoint` completes it. The store itself copies the objects, so little is transferred over the
+/// names that macOS and other programs read (Info.plist, bands/...) when the bundle is closed. If
+/// the writer is killed, they are not copied: `bandsaw info` reports this, and `bandsaw
+/// checkpoint` copies them. The store itself copies the objects, so little is transferred over the
 /// network. Bandsaw does not need the copies, as it reads the committed data. After a killed writer
 /// the command waits for a minute, until none of its requests can still arrive.
 #[derive(Debug, Args)]

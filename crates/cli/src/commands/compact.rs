@@ -26,8 +26,8 @@ use crate::source::{self, OpenArgs};
 /// chunks. With --zeros, blocks in use that contain only zeros are given back too. Maps of volumes
 /// are read, but not their files. Stored data that belongs to no part of the disk is removed if all
 /// volumes are sound and none of their data is missing; otherwise it is kept and reported, because
-/// it may be theirs. The image is consistent after every step: a compaction can be
-/// interrupted, and is resumed by running it again.
+/// it may belong to them. The image is consistent after every step: run an interrupted compaction
+/// again to resume it.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub(crate) struct Compact {
     pub(crate) bands: bool,
     /// Read all data in use, and free blocks of zeros
     ///
-    /// This is the default if no volume has a known map.
+    /// This is the default if the free space of no volume is known.
     #[arg(long, overrides_with = "no_zeros")]
     pub(crate) zeros: bool,
     /// Do not read the data in use
@@ -58,7 +58,7 @@ pub(crate) struct Compact {
     pub(crate) battery_allowed: bool,
     /// Allow the computer to sleep meanwhile
     ///
-    /// The option exists for hdiutil's sake: bandsaw never prevents sleep, and sleep does no harm.
+    /// Accepted for compatibility with hdiutil: bandsaw never prevents sleep, which does no harm.
     #[arg(long, alias = "sleepallowed")]
     pub(crate) sleep_allowed: bool,
     /// Limit throughput, in bytes per second
@@ -208,7 +208,7 @@ impl Compact {
         output.done(&report, |out| report.write(output, out))?;
         if !done.orphans.is_resolved() {
             let what = "nothing was freed: stored data does not belong to any part of the disk, \
-                        and the volumes do not decide whose it is";
+                        and it is unknown where it belongs";
             let error = Error::new(Kind::Corrupt, "compact", what).in_file(&path);
             let hint = format!("run `bandsaw repair --dry-run {path}` to see the alternatives");
             return Err(Failure::from(error).hint(hint).warned());

@@ -35,7 +35,7 @@ use crate::target::{self, Container};
 /// With --fs, --volname or --from the image gets a volume, which is APFS unless --fs says
 /// otherwise; systems before macOS 10.13 read only HFS+. Without these options the disk is blank.
 /// The image is written under a temporary name and renamed when it is complete; after a failure
-/// nothing is left.
+/// no file is left.
 ///
 /// --encrypt encrypts the image with new keys, which the passphrase unlocks. The format protects
 /// confidentiality, not integrity: it does not detect changes.

@@ -14,7 +14,7 @@ use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::source;
 
-/// Tell whether an image is encrypted
+/// Show whether an image is encrypted
 ///
 /// The output has hdiutil's format. As with hdiutil, no passphrase is needed, and the exit code is
 /// 0 for both answers. `bandsaw info` shows more.

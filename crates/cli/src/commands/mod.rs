@@ -184,7 +184,7 @@ pub(crate) enum Command {
     /// Change passphrases of an encrypted image
     #[command(alias = "chpass")]
     Passwd(Box<passwd::Passwd>),
-    /// Tell whether an image is encrypted
+    /// Show whether an image is encrypted
     #[command(name = "isencrypted")]
     IsEncrypted(isencrypted::IsEncrypted),
     /// Erase the keys of an encrypted image, permanently

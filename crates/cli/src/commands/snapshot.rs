@@ -24,8 +24,8 @@ use crate::text::{Table, minute, rfc3339};
 /// .bandsaw/snapshots/NAME inside the bundle. File systems with reflinks (btrfs, XFS, APFS) share
 /// its storage until it changes; on others the bands that differ from the previous snapshot are
 /// copied. The bundle must not be open for writing meanwhile. A snapshot of an encrypted bundle
-/// opens with the passphrase of its time. For snapshots inside an APFS volume use
-/// IMAGE:VOLUME@SNAPSHOT.
+/// opens with the passphrase that the bundle had when the snapshot was created. For snapshots
+/// inside an APFS volume use IMAGE:VOLUME@SNAPSHOT.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
