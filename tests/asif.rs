@@ -692,7 +692,7 @@ fn what_is_wrong_is_told() {
         (
             "no bitmap",
             |file| file[BITMAP_ENTRY..BITMAP_ENTRY + 8].fill(0),
-            "has no bitmap in its group",
+            "a partly written chunk has no bitmap",
         ),
         (
             "a bitmap with a status",
@@ -707,7 +707,7 @@ fn what_is_wrong_is_told() {
         (
             "metadata that go round",
             |file| file[SEGMENT + 0x18..SEGMENT + 0x1C].fill(0xFF),
-            "a cycle of segments",
+            "its segments form a cycle",
         ),
         (
             "metadata on the disk",
@@ -770,7 +770,7 @@ fn a_full_chunk_whose_entry_says_that_it_is_partly_written() {
     let (severity, message) = &found[0];
     assert_eq!(*severity, Severity::Damage);
     assert!(
-        message.contains("no block of a partly written chunk"),
+        message.contains("no written block in its bitmap"),
         "{message}"
     );
     let file = Arc::new(Memory::zeros(damaged.len()));

@@ -187,7 +187,7 @@ fn several_ways_in() {
         read(&file, &private(OWNER))
             .unwrap_err()
             .message()
-            .contains("only a passphrase")
+            .contains("only with a passphrase")
     );
 }
 
@@ -212,7 +212,7 @@ fn a_certificate_may_be_the_only_way_in() {
         read(&file, &word("old"))
             .unwrap_err()
             .message()
-            .contains("only a private key")
+            .contains("only with a private key")
     );
     let nothing = Protection {
         certificates: Vec::new(),
@@ -648,11 +648,15 @@ fn places_that_no_entry_has_block_nothing() {
     // The kind, the offset and the size of the second entry.
     for (at, bytes, words) in [
         (0, [0, 0, 0, 0, 0, 0, 0, 3], "type 3"),
-        (4, [0xFF; 8], "not between the directory and the data"),
+        (
+            4,
+            [0xFF; 8],
+            "overlaps the directory of entries or the data",
+        ),
         (
             12,
             [0, 0, 0, 0, 0, 2, 0, 0],
-            "not between the directory and the data",
+            "overlaps the directory of entries or the data",
         ),
         (12, [0, 0, 0, 0, 0, 0, 0, 9], "9 bytes"),
     ] {

@@ -336,7 +336,7 @@ fn a_damaged_catalog_of_1165_nodes_gives_one_clear_error() {
         (
             1024 + 272 + 16,
             &[0xFF; 4],
-            "reach past the volume's 1280 blocks",
+            "reaches past the end of the volume, which has 1280 blocks",
         ),
     ];
     for (at, damage, words) in table {

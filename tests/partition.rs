@@ -354,7 +354,7 @@ fn a_foreign_table_of_larger_entries() {
     assert!(
         problems
             .iter()
-            .any(|problem| problem.contains("backup differs")),
+            .any(|problem| problem.contains("two copies of the map differ")),
         "{problems:?}"
     );
     assert!(

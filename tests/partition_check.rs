@@ -91,7 +91,11 @@ fn each_damage_is_found_at_its_place() {
         (
             "header of the primary",
             |disk| disk[520] ^= 1,
-            &[(Damage, 512, "primary cannot be used: checksum")],
+            &[(
+                Damage,
+                512,
+                "primary copy of the map cannot be used: checksum",
+            )],
         ),
         (
             "signature of the primary",
@@ -106,12 +110,16 @@ fn each_damage_is_found_at_its_place() {
         (
             "header of the backup",
             |disk| disk[LAST + 8] ^= 1,
-            &[(Damage, LAST, "backup cannot be used")],
+            &[(Damage, LAST, "backup copy of the map cannot be used")],
         ),
         (
             "table of the backup",
             |disk| disk[LAST - 512] ^= 1,
-            &[(Damage, LAST - 32 * 512, "backup cannot be used")],
+            &[(
+                Damage,
+                LAST - 32 * 512,
+                "backup copy of the map cannot be used",
+            )],
         ),
         (
             "an edit of one copy",

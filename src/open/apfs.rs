@@ -31,7 +31,11 @@ impl Volume {
     /// Returns the APFS container. [`Kind::Invalid`] if the volume is not one.
     pub fn container(&self) -> Result<Arc<Container>> {
         if !self.format.is_container() {
-            return Err(Error::invalid("volume", "not an APFS container").named(self.place()));
+            return Err(Error::invalid(
+                "volume",
+                "expected an APFS container, found a volume of another format",
+            )
+            .named(self.place()));
         }
         if let Some(container) = self.surveyed.0.lock().take() {
             return Ok(container);

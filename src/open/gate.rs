@@ -210,7 +210,9 @@ impl Gate<'_> {
         {
             return self
                 .decide_len(
-                    "another band size puts the backup of the partition map in its place".into(),
+                    "with another band size the backup of the partition map would be at its \
+                     recorded place"
+                        .into(),
                 )
                 .map(Some);
         }
@@ -257,7 +259,13 @@ impl Gate<'_> {
                     .iter()
                     .map(|volume| scope.spawn(move || compare_volume(volume)))
                     .collect();
-                let failed = |_| Err(Error::new(Kind::Io, LAYER, "a comparison failed"));
+                let failed = |_| {
+                    Err(Error::new(
+                        Kind::Io,
+                        LAYER,
+                        "a thread that compares volumes stopped",
+                    ))
+                };
                 started
                     .into_iter()
                     .map(|thread| thread.join().unwrap_or_else(failed))

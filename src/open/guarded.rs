@@ -99,7 +99,7 @@ fn past_end(recorded: u64, stored: u64) -> Error {
         evidence: evidence.to_owned(),
     };
     let alternatives = vec![
-        alternative(stored, "the file stores as many"),
+        alternative(stored, "the file stores as many bytes"),
         alternative(recorded, "the header records it; the others are removed"),
     ];
     Undecided { what, alternatives }.into_error("encrypted image")

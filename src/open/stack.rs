@@ -401,7 +401,7 @@ pub(crate) fn make(
         if Asif::open(Arc::new(file))?.uuid() != old {
             return Err(Error::conflict(
                 LAYER,
-                "changed by another program meanwhile; nothing is lost",
+                "another program replaced the layer meanwhile; it was not overwritten",
             ));
         }
         draft.keep_mode()?;
@@ -471,7 +471,7 @@ fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
         }; // told when it is opened
         let file = (meta.dev(), meta.ino());
         if seen.contains(&file) {
-            return Err(Error::invalid(LAYER, "given twice").in_file(path));
+            return Err(Error::invalid(LAYER, "the same file is given twice").in_file(path));
         }
         seen.push(file);
     }

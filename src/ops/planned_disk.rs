@@ -122,7 +122,10 @@ impl BlockDevice for Window<'_> {
     }
 
     fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a window is only written"))
+        Err(Error::unsupported(
+            LAYER,
+            "cannot discard space of a disk that is written in one pass",
+        ))
     }
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
@@ -134,7 +137,10 @@ impl BlockDevice for Window<'_> {
     }
 
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a window has a fixed length"))
+        Err(Error::unsupported(
+            LAYER,
+            "cannot change the length of a disk that is written in one pass",
+        ))
     }
 
     fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {

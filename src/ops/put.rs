@@ -109,7 +109,9 @@ pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     let path = path.trim_end_matches('/');
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if matches!(name, "" | "." | "..") {
-        return Err(Error::invalid(LAYER, "expected a name in the volume").named(path));
+        return Err(
+            Error::invalid(LAYER, "expected the path of an object, not the root").named(path),
+        );
     }
     let found = fs.resolve(folder)?;
     match found.kind {
@@ -193,7 +195,10 @@ impl PutState<'_> {
             self.progress.check()?;
             let folder = self.ids.get(&node.parent).copied();
             let folder = folder.ok_or_else(|| {
-                Error::invalid(LAYER, "the parent of a node must be a folder before it")
+                Error::invalid(
+                    LAYER,
+                    "the parent of an object must be a folder that precedes it in the list",
+                )
             })?;
             let name = self.name_of(node).to_owned();
             self.node(folder, &name, index, node)
@@ -262,7 +267,7 @@ impl PutState<'_> {
             SourceKind::Folder | SourceKind::HardLink(_) => {
                 return Err(Error::invalid(
                     LAYER,
-                    "hard link target is not a regular file",
+                    "the target of a hard link is not a regular file",
                 ));
             }
         };

@@ -378,8 +378,8 @@ impl<'a> ResizePlan<'a> {
             return Ok(());
         }
         let message = format!(
-            "{} is not the last of the disk, so the disk cannot grow and shrink with it; `--partition-only` resizes it within \
-             the disk",
+            "{} is not the last on the disk, so the disk cannot be resized with it; use \
+             `--partition-only` to resize it within the disk",
             self.volume.place()
         );
         Err(Error::unsupported(LAYER, message))

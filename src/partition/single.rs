@@ -118,8 +118,12 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
         }
         disk.write_at(block * number, raw.as_bytes())?;
     }
-    let block_size =
-        u16::try_from(info.block).map_err(|_| Error::unsupported(LAYER, "blocks of this size"))?;
+    let block_size = u16::try_from(info.block).map_err(|_| {
+        Error::unsupported(
+            LAYER,
+            "the block size exceeds 65535 bytes, the maximum of the map",
+        )
+    })?;
     let signature = DRIVER_DESCRIPTOR_SIGNATURE;
     let descriptor = DriverDescriptorRaw {
         signature,

@@ -196,7 +196,12 @@ impl BlockDevice for Fetched {
             let within = (at % PIECE) as usize;
             let found = piece.get(within..).filter(|rest| !rest.is_empty());
             let found = found.ok_or_else(|| {
-                Error::new(Kind::Io, LAYER, "received fewer bytes than requested").at(at)
+                Error::new(
+                    Kind::Io,
+                    LAYER,
+                    "the server sent fewer bytes than requested",
+                )
+                .at(at)
             })?;
             let n = found.len().min(buf.len());
             let (now, rest) = buf.split_at_mut(n);

@@ -222,7 +222,7 @@ impl WebFile {
             return Err(changed());
         }
         if start(answer.headers()) != Some(offset) {
-            let message = "received another range than requested";
+            let message = "the server sent another range than requested";
             return Err(ResponseError::InPassing(
                 Error::new(Kind::Io, LAYER, message).at(offset),
             ));

@@ -231,7 +231,7 @@ fn kernel_file_systems_are_measured() {
     // Sizes on a medium without holes: that of a raw image is the disk's from the beginning.
     let plan = said("plan");
     assert!(
-        plan.contains("without-holes  5 subjects") && plan.contains("can have holes"),
+        plan.contains("without-holes  5 subjects") && plan.contains("without sparse files"),
         "{plan}"
     );
     let sizes: serde_json::Value = serde_json::from_str(&said("holes")).expect("a report");

@@ -97,7 +97,7 @@ impl Plan {
             for size in sizes {
                 let size = (size as f64 * self.scale).round() as u64;
                 if size == 0 {
-                    return Err(invalid("a file would be empty"));
+                    return Err(invalid("the scale is too small: a file would be empty"));
                 }
                 files.push(PlannedFile {
                     set,
@@ -109,7 +109,8 @@ impl Plan {
         if bytes_of(&files) > MAX_BYTES {
             return Err(Error::limit(
                 "benchmark",
-                "the files exceed the largest disk",
+                "the files together exceed the limit of 2^63 bytes: use a smaller scale or fewer \
+                 files",
             ));
         }
         if files.is_empty() {

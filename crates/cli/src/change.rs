@@ -51,10 +51,11 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
     let address = source::address(text)?;
     match &address.path {
         Some(_) => Ok(address),
-        None => Err(
-            Failure::usage("address", format!("{address} is a whole image or volume"))
-                .hint("write IMAGE:/PATH to name an object in it"),
-        ),
+        None => Err(Failure::usage(
+            "address",
+            format!("expected an object in a volume, but {address} is a whole image or volume"),
+        )
+        .hint("write IMAGE:/PATH to name an object in it")),
     }
 }
 
@@ -71,7 +72,10 @@ pub(crate) fn addresses<'a>(
         .map(|address| normal(address.path.as_deref().unwrap_or_default()))
         .collect();
     let Some(first) = all.first() else {
-        return Err(Failure::usage("address", "an object is required"));
+        return Err(Failure::usage(
+            "address",
+            "the address of an object in a volume is required: IMAGE:/PATH",
+        ));
     };
     let volume = |address: &Address| (address.image.clone(), address.volume.clone());
     match all.iter().find(|other| volume(other) != volume(first)) {

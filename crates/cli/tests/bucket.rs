@@ -588,7 +588,10 @@ fn hostile_web_servers_are_refused() {
         (Deed::EndlessRange, "unknown format"),
         (Deed::LongRange, "unknown format"),
         (Deed::ShortRange, "too early"),
-        (Deed::OtherRange, "received another range than requested"),
+        (
+            Deed::OtherRange,
+            "the server sent another range than requested",
+        ),
         (Deed::StopsInRange, "timeout: no response"),
     ] {
         let url = format!("http://{}/disk.img", hostile::start(deed));

@@ -224,7 +224,7 @@ pub trait FileSystemExt: FileSystem {
                 return Err(Error::new(
                     Kind::NotFound,
                     "path",
-                    "a part before the last is not a folder",
+                    "does not exist: a parent in the path is not a folder",
                 )
                 .named(path));
             }

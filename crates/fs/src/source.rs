@@ -78,7 +78,10 @@ pub struct InMemory;
 
 impl Contents for InMemory {
     fn open(&self, _stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
-        Err(Error::invalid("source", "expected streams in memory"))
+        Err(Error::invalid(
+            "source",
+            "the source can supply contents in memory only",
+        ))
     }
 }
 

@@ -103,7 +103,11 @@ impl Mounted {
                     }
                     MountContent::Volume(fs) => VolumeFs::new(fs.clone(), None, setting),
                     MountContent::Disk(..) => {
-                        return Err(Error::new(Kind::Invalid, LAYER, "expected a volume"));
+                        return Err(Error::new(
+                            Kind::Invalid,
+                            LAYER,
+                            "cannot mount a disk as a folder of files: expected a volume",
+                        ));
                     }
                 };
                 start(volume, &folder, &config, on_end, end)

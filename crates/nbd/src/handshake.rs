@@ -132,9 +132,11 @@ impl<'a> Handshake<'a> {
                 self.answer(option, answer::ACK, &[])
             }
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(option, &data),
-            option::LIST | option::STARTTLS | option::STRUCTURED_REPLY => {
-                self.answer(option, answer::INVALID, b"unexpected data of the option")
-            }
+            option::LIST | option::STARTTLS | option::STRUCTURED_REPLY => self.answer(
+                option,
+                answer::INVALID,
+                b"the option has data, expected none",
+            ),
             _ => self.answer(option, answer::UNSUPPORTED, b"unsupported option"),
         }
     }

@@ -100,7 +100,10 @@ impl Link {
             return if self.export.grows() {
                 Ok(())
             } else {
-                refuse(errno::PERM, "the export has a fixed length")
+                refuse(
+                    errno::PERM,
+                    "cannot change the length of the export: it is fixed",
+                )
             };
         }
         let changes = matches!(
@@ -111,7 +114,7 @@ impl Link {
             return refuse(errno::PERM, "the export is read-only");
         }
         if request.len == 0 {
-            return refuse(errno::INVAL, "empty request");
+            return refuse(errno::INVAL, "the request has a length of 0");
         }
         if matches!(request.command, Command::Read | Command::Write) && request.len > MAX_PAYLOAD {
             return refuse(errno::INVAL, "the request exceeds 32 MiB");
@@ -119,7 +122,10 @@ impl Link {
         if request.has(flag::DF) && !self.structured
             || request.command == Command::BlockStatus && !self.contexts
         {
-            return refuse(errno::INVAL, "the feature was not negotiated");
+            return refuse(
+                errno::INVAL,
+                "the request needs a feature that the client did not negotiate",
+            );
         }
         let len = self.export.device().info().len;
         match request.offset.checked_add(u64::from(request.len)) {

@@ -39,7 +39,7 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
             Err(error) => Err(link.failed("block status", &error)),
         },
         Command::Read | Command::Write | Command::Disconnect | Command::Unknown(_) => Err(
-            ErrorReply::new(errno::INVAL, "internal: handled by another function"),
+            ErrorReply::new(errno::INVAL, "internal: unexpected command"),
         ),
     };
     match done {
@@ -97,7 +97,7 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     if len < info.len {
         return Err(ErrorReply::new(
             errno::PERM,
-            "other clients may use this range",
+            "an export cannot be made smaller: other clients may use the end",
         ));
     }
     if !len.is_multiple_of(u64::from(info.block)) {
@@ -188,7 +188,12 @@ fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
         let extent = device.extent_at(at..range.end)?;
         let len = u32::try_from(extent.len.min(range.end - at)).unwrap_or(u32::MAX);
         if len == 0 {
-            return Err(Error::new(Kind::Corrupt, crate::LAYER, "empty extent").at(at));
+            return Err(Error::new(
+                Kind::Corrupt,
+                crate::LAYER,
+                "the device reported an empty extent",
+            )
+            .at(at));
         }
         let state = match extent.kind {
             ExtentKind::Hole | ExtentKind::Zero => STATE_HOLE | STATE_ZERO,

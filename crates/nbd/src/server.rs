@@ -254,7 +254,7 @@ impl Server {
             return Err("the server is shutting down");
         }
         if table.admitted() >= self.0.options.limits.connections {
-            return Err("too many clients");
+            return Err("the server has its maximum number of connections");
         }
         if let Some(entry) = table.open.get_mut(&number) {
             entry.admitted = true;

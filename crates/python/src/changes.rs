@@ -350,7 +350,12 @@ fn parent<'a>(fs: &dyn FileSystemMut, path: &'a str) -> Result<(NodeId, &'a str)
     let trimmed = path.trim_end_matches('/');
     let (folder, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
     if matches!(name, "" | "." | "..") {
-        return Err(Error::new(Kind::Invalid, "path", "expected a name in the volume").named(path));
+        return Err(Error::new(
+            Kind::Invalid,
+            "path",
+            "expected the path of an object, not the root",
+        )
+        .named(path));
     }
     let found = resolve(fs, folder, true)?;
     match found.kind {
@@ -401,6 +406,8 @@ fn timestamp(nanoseconds: i128) -> PyResult<Timestamp> {
     let nanos = u32::try_from(nanoseconds.rem_euclid(1_000_000_000));
     match (whole, nanos) {
         (Ok(seconds), Ok(nanos)) => Ok(Timestamp { seconds, nanos }),
-        _ => Err(PyValueError::new_err("the time is out of range")),
+        _ => Err(PyValueError::new_err(
+            "the time is out of range: its seconds exceed 64 bits",
+        )),
     }
 }

@@ -142,7 +142,11 @@ impl Device {
         }
         let extent = py.detach(|| device.extent_at(start..end))?;
         if extent.len == 0 || extent.len > end - start {
-            let error = Error::new(Kind::Corrupt, "device", "an extent is outside of its range");
+            let error = Error::new(
+                Kind::Corrupt,
+                "device",
+                "the device reported an extent of a wrong length",
+            );
             return Err(error.at(start).into());
         }
         let kind = match extent.kind {

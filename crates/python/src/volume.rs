@@ -288,7 +288,10 @@ pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, follow: bool) -> Result<A
         if found.kind == FileKind::Symlink && (follow || !ahead.is_empty()) {
             links += 1;
             if links > MAX_LINKS {
-                return Err(Error::new(Kind::Limit, LAYER, "too many symbolic links").named(path));
+                return Err(
+                    Error::new(Kind::Limit, LAYER, "too many symbolic links (limit 40)")
+                        .named(path),
+                );
             }
             let target = fs.read_link(found.id)?;
             if target.starts_with('/') {

@@ -89,7 +89,11 @@ impl Registry {
                 Err(source) => return Err(failed("name an entry", source, &path)),
             }
         }
-        Err(Error::limit(LAYER, "no device name is free").in_file(&self.folder))
+        Err(Error::limit(
+            LAYER,
+            "no device name is free: run `bandsaw detach` on images that are no longer needed",
+        )
+        .in_file(&self.folder))
     }
 
     /// Returns the images in use, by number. Entries of processes that have ended are removed, with

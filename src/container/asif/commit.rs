@@ -63,14 +63,17 @@ impl Asif {
             Error::limit(
                 LAYER,
                 format!(
-                    "the directory has the highest possible version, {}",
+                    "cannot change the image: its directory has the highest possible version, {}",
                     head.version
                 ),
             )
         })?;
         let other = 1 - head.active;
         let Some(at) = head.directories[other] else {
-            return Err(Error::unsupported(LAYER, "there is only one directory"));
+            return Err(Error::unsupported(
+                LAYER,
+                "cannot change the image: it has one directory, and a safe change needs two",
+            ));
         };
         let mut bytes = vec![0; to_usize(self.geometry.directory_bytes())];
         // A version lower than the active one, so that a partial write does not activate it. If

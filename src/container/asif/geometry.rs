@@ -76,8 +76,8 @@ impl Geometry {
         let groups_per_table = u64::from(chunk) / 8 / group;
         if groups_per_table == 0 || !(chunk / block).is_multiple_of(4) {
             let odd = format!(
-                "unsupported chunk size {chunk} with blocks of {block} bytes: a table holds no \
-                 whole group, or a state crosses a byte"
+                "unsupported chunk size {chunk} with blocks of {block} bytes: its tables and \
+                 bitmaps would not have whole entries"
             );
             return Err(Error::unsupported(LAYER, odd).at(0x40));
         }
@@ -85,11 +85,16 @@ impl Geometry {
             return Err(Error::corrupt(
                 LAYER,
                 0x38,
-                format!("{max_sectors} blocks exceed the largest block number"),
+                format!(
+                    "the header allows {max_sectors} blocks of {block} bytes, which exceed 2^64 \
+                     bytes"
+                ),
             ));
         }
         if max_sectors * u64::from(block) > i64::MAX as u64 {
-            let limit = format!("{max_sectors} blocks of {block} bytes exceed 2^63 bytes");
+            let limit = format!(
+                "the header allows {max_sectors} blocks of {block} bytes, which exceed 2^63 bytes"
+            );
             return Err(Error::limit(LAYER, limit).at(0x38));
         }
         let per_table = groups_per_table * (group - 1) * u64::from(chunk);

@@ -140,7 +140,7 @@ impl Header {
         let sectors = raw.sector_count.get();
         if sectors > geometry.max_sectors {
             let beyond = format!(
-                "disk of {sectors} blocks exceeds the maximum of {} in the header",
+                "the header records a disk of {sectors} blocks, but a maximum of {}",
                 geometry.max_sectors
             );
             return Err(Error::corrupt(LAYER, 0x30, beyond));
@@ -451,11 +451,11 @@ mod tests {
             ),
             (
                 |raw| raw.max_sector_count = U64::new(u64::MAX / 512),
-                "exceed the largest block number",
+                "exceed 2^64 bytes",
             ),
             (
                 |raw| raw.sector_count = U64::new(1 << 44),
-                "the maximum of 8796093022208",
+                "a maximum of 8796093022208",
             ),
             (|raw| raw.directories[1] = 0x300.into(), "overlap"),
         ];

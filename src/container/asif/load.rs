@@ -71,8 +71,8 @@ pub(super) fn load_with(
         (Some((found, lost)), Some(number)) if lost == number => found,
         (Some((found, lost)), None) => {
             let why = format!(
-                "wrong place of directory {lost}: a newer one than the other is at its usual \
-                 place, byte {}",
+                "the header records a wrong place of directory {lost}: at its usual place, byte \
+                 {}, is a directory newer than the other",
                 found.directories[lost]
             );
             return Err(Error::corrupt(LAYER, DIRECTORIES + 8 * lost as u64, why));
@@ -153,7 +153,7 @@ fn parse_for(raw: &HeaderRaw, number: usize, file_len: u64) -> Result<Header> {
             Some(at) => Err(Error::corrupt(
                 LAYER,
                 at,
-                "a directory past the end of the file",
+                "the header records a directory past the end of the file",
             )),
             None => Ok(header),
         }
@@ -509,7 +509,7 @@ impl IndexWalk<'_, '_> {
                     EntryKind::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
                     EntryKind::Nothing => walk.findings.report(
                         Severity::Note,
-                        Error::corrupt(LAYER, at, "data after the last entry of a table"),
+                        Error::corrupt(LAYER, at, "a table has data after its last entry"),
                     ),
                 }
             },
@@ -563,7 +563,10 @@ impl IndexWalk<'_, '_> {
         if in_group.is_empty() {
             Ok(())
         } else {
-            self.damage(at, "a partly written chunk has no bitmap in its group")
+            self.damage(
+                at,
+                "a partly written chunk has no bitmap, which says which of its blocks are written",
+            )
         }
     }
 

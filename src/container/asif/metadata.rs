@@ -120,7 +120,7 @@ pub(super) fn read_segments(
             return Err(Error::corrupt(
                 LAYER,
                 at,
-                "too many segments, or a cycle of segments",
+                "the metadata has too many segments, or its segments form a cycle",
             ));
         }
         let mut raw = [0; SEGMENT];

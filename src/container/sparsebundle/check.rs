@@ -132,7 +132,7 @@ fn check_plists(store: &dyn Store, findings: &mut Findings<'_>) -> Result<plist:
                 )
             };
             let differs = format!(
-                "expected {} as in {INFO}, found {}",
+                "{INFO} records {}, but this list {}",
                 geometry(&info),
                 geometry(&backup)
             );
@@ -230,7 +230,10 @@ pub(super) fn check_name(name: &str) -> Option<(Severity, String)> {
     Some(match spelled_otherwise(name) {
         Some(BandIndex(index)) => (
             Severity::Damage,
-            format!("ignored: the name of band {index:x} is lower case without leading zeros"),
+            format!(
+                "the file is ignored: as a band its name must be {index:x}, in lower case without \
+                 leading zeros"
+            ),
         ),
         None => (
             Severity::Warning,
@@ -353,11 +356,11 @@ impl BundleWalk<'_> {
             return Ok(());
         };
         let found = if self.rules.info.version == Version::One {
-            warn("unexpected map in a bundle of version 1")
+            warn("unexpected map of written blocks: a bundle of version 1 has none")
         } else if index.0 >= self.rules.count() {
-            warn("map of a band past the end of the disk")
+            warn("the map belongs to a band past the end of the disk")
         } else if self.store.stat(&index.name())?.is_none() {
-            warn("map of a band that has no file")
+            warn("the map belongs to a band that has no file")
         } else if !band_bitmap::is_len(meta.len, self.rules.info.band_size) {
             warn("wrong length for bands of this size; the whole band is treated as allocated")
         } else {

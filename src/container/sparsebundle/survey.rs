@@ -83,7 +83,7 @@ impl Bundle {
                 survey.found(
                     BACKUP,
                     format!(
-                        "expected {} as in {INFO}, found {}",
+                        "{INFO} records {}, but this list {}",
                         geometry(info),
                         geometry(backup)
                     ),

@@ -50,7 +50,7 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
         Some(what) => Err(Error::corrupt(
             LAYER,
             0,
-            format!("{len} bytes are too short for the encryption {what}"),
+            format!("the file is truncated: its {len} bytes are too few for the encryption {what}"),
         )
         .named(TOKEN)),
         None => Ok(Token::Stray(len)),

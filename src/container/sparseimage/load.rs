@@ -122,7 +122,7 @@ fn sort(
         let Some(band) = table.slots[number as usize].band() else {
             findings.report(
                 Severity::Warning,
-                error_at(table, slot, "empty, although used slots follow"),
+                error_at(table, slot, "is empty, although used slots follow"),
             )?;
             table.spare.insert(slot);
             continue;

@@ -99,7 +99,7 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
     }
     if koly.segment.number > koly.segment.count {
         let odd = format!(
-            "this is part {} of {}",
+            "the trailer records part {} of {} parts",
             koly.segment.number, koly.segment.count
         );
         findings.report(
@@ -167,7 +167,7 @@ impl ChunkWalk<'_> {
             self.table(table, &resource.name)?;
         }
         if ids.is_empty() {
-            let none = "the image has no block table and therefore no data";
+            let none = "the image has no block table, so no data of its disk can be found";
             return Err(Error::corrupt(LAYER, self.koly.xml.start, none));
         }
         match self.koly.master_checksum {
@@ -222,7 +222,7 @@ impl ChunkWalk<'_> {
         for run in covered.into_iter().chain([end]) {
             if run.start > reached {
                 let gap = format!(
-                    "{name}: {} sectors from {reached} of the table are not in any run",
+                    "{name}: no run of the table covers {} sectors from sector {reached} on",
                     run.start - reached
                 );
                 self.report(

@@ -51,7 +51,7 @@ impl Chunks {
             return Err(Error::corrupt(
                 LAYER,
                 0,
-                format!("too many chunks: {}", all.len()),
+                format!("too many chunks: {} (limit 2^32 - 1)", all.len()),
             ));
         }
         all.sort_unstable_by_key(|chunk| chunk.start);
@@ -104,13 +104,14 @@ pub(super) fn chunk(table: &Table, run: &SectorRun, fork_len: u64) -> Result<Chu
         .is_none_or(|end| end > fork_len)
     {
         return damaged(format!(
-            "{} bytes stored at {} reach past the end of the data fork at {fork_len}",
+            "a chunk stored in {} bytes from byte {} on reaches past the end of the data fork at \
+             {fork_len}",
             run.length, run.offset
         ));
     }
     match run.kind {
         RunKind::Raw if run.length < len => damaged(format!(
-            "raw chunk of {len} bytes is stored in {}",
+            "a raw chunk of {len} bytes is stored in only {} bytes",
             run.length
         )),
         RunKind::Packed(_) if len > MAX_CHUNK => damaged(format!(

@@ -18,7 +18,7 @@ pub fn read_list(file: &dyn BlockDevice) -> Result<(Vec<Resource>, Option<Range<
     let (_, koly) = read_trailer(file)?;
     if koly.segment.number > 1 {
         let message = format!(
-            "part {} of a set: resources are in the first part",
+            "this file is part {} of a set, but the resources are in the first part: open that",
             koly.segment.number
         );
         return Err(Error::invalid(LAYER, message));

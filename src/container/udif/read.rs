@@ -156,7 +156,13 @@ impl BlockDevice for Udif {
                 Some(_) => break,
             }
         }
-        extent.ok_or_else(|| Error::invalid(LAYER, "an empty range has no extent").at(range.start))
+        extent.ok_or_else(|| {
+            Error::invalid(
+                LAYER,
+                "cannot report an extent: the requested range is empty",
+            )
+            .at(range.start)
+        })
     }
 
     read_only!(LAYER);

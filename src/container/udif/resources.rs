@@ -88,7 +88,10 @@ fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource
             resource.data = decoded.restored(resource.data);
             held += (size_of::<Resource>() + resource.data.len()) as u64;
             if held > MAX_BYTES {
-                return Err(Error::limit(LAYER, "too many resources"));
+                return Err(Error::limit(
+                    LAYER,
+                    format!("the resources exceed {MAX_BYTES} bytes"),
+                ));
             }
             resources.push(resource);
         }
@@ -139,7 +142,10 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
             // References may share data, but the copies need memory each.
             held += (size_of::<Resource>() + length) as u64;
             if held > MAX_BYTES {
-                return Err(Error::limit(LAYER, "too many resources"));
+                return Err(Error::limit(
+                    LAYER,
+                    format!("the resources exceed {MAX_BYTES} bytes"),
+                ));
             }
         }
     }

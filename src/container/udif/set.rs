@@ -195,14 +195,17 @@ fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     if segment.id != set.id {
         return wrong(
             0x40,
-            format!("part of another set: {}, expected {}", segment.id, set.id),
+            format!(
+                "part of another set: its UUID is {}, that of the first part {}",
+                segment.id, set.id
+            ),
         );
     }
     if segment.count != set.count {
         return wrong(
             0x3C,
             format!(
-                "the set has {} parts by this part, {} by the first",
+                "this part records a set of {} parts, but the first part {}",
                 segment.count, set.count
             ),
         );

@@ -181,7 +181,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         check_name(&name)?;
         self.check_ancestors(parent, attributes.id)?;
         let number = u32::try_from(self.folders.0.len())
-            .map_err(|_| Error::limit(LAYER, "too many folders"))?;
+            .map_err(|_| Error::limit(LAYER, "too many folders (limit 2^32)"))?;
         let ours = match rustix::fs::mkdirat(here, &*name, Mode::RWXU) {
             Ok(()) => true,
             // The existing entry must be a folder: the later open checks that, and follows no link.

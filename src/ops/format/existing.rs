@@ -232,7 +232,7 @@ fn only(map: &Map) -> Result<&Partition> {
         candidates(map).filter(|partition| partition.type_id != TypeId::Guid(EFI_SYSTEM));
     match (found.next(), found.next()) {
         (Some(partition), None) => Ok(partition),
-        (None, _) => Err(Error::not_found(LAYER, "no partition for a volume")),
+        (None, _) => Err(Error::not_found(LAYER, "a partition for a volume")),
         _ => {
             let there = candidates(map).map(in_words).collect::<Vec<_>>().join(", ");
             let message =

@@ -134,7 +134,7 @@ impl LayerRepair<'_> {
             _ if is_sound_without => {
                 let restore = Alternative {
                     assume: "orphans=restore".into(),
-                    evidence: "the data is that of the blocks; all volumes are undamaged then"
+                    evidence: "with the data restored to these blocks all volumes are undamaged"
                         .into(),
                 };
                 let remove = Alternative {
@@ -292,8 +292,8 @@ impl LayerRepair<'_> {
             }
             let kind = unit_kind(format).words().0;
             let evidence = format!(
-                "it becomes {kind} {unit}, which is in use and has no storage; all volumes are \
-                 undamaged then"
+                "restored as {kind} {unit}, which is in use but not stored, it leaves all volumes \
+                 undamaged"
             );
             fitting = Some(Restoration {
                 place,

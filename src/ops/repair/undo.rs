@@ -143,8 +143,8 @@ fn plan(staged: &Staged) -> Result<Planned> {
                 edited.push(FileChange::Edit(edit));
             }
             None if moves_away => {
-                let message =
-                    "a file is moved and another put in its place, which this version cannot undo";
+                let message = "the repair would move this file and put another in its place, which \
+                               cannot be undone in this version";
                 return Err(Error::unsupported(LAYER, message).named(name));
             }
             None if was_there && content.is_put => new.push(FileChange::Replace(edit)),
@@ -165,7 +165,7 @@ fn plan(staged: &Staged) -> Result<Planned> {
         if free.is_empty() {
             return Err(Error::unsupported(
                 LAYER,
-                "a cycle of renames, which this version cannot undo",
+                "the repair would rename files in a cycle, which cannot be undone in this version",
             ));
         }
         log.changes.extend(
@@ -555,8 +555,14 @@ fn check_unchanged(target: &Target, undo: &UndoStore, number: u64, log: &Log) ->
     let name = format!("{number}/{STATE}");
     let text = interrupted::read(undo.store(), &name)?;
     let recorded = text.split_once('\n').map_or("", |(_, rest)| rest);
-    let recorded = Fingerprint::parse(recorded)
-        .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "malformed state").named(name))?;
+    let recorded = Fingerprint::parse(recorded).ok_or_else(|| {
+        Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "the undo data is damaged: malformed record of the repaired image",
+        )
+        .named(name)
+    })?;
     if let Some(what) = recorded.difference(target)? {
         return changed(what);
     }
@@ -669,7 +675,12 @@ fn revert(
             }
             FileChange::Replace(edit) => {
                 let [SavedRange { offset, .. }] = &edit.saved[..] else {
-                    return Err(Error::new(Kind::Corrupt, LAYER, "malformed log").named(LOG));
+                    return Err(Error::new(
+                        Kind::Corrupt,
+                        LAYER,
+                        "the undo data is damaged: malformed log of changes",
+                    )
+                    .named(LOG));
                 };
                 let len = edit.old_len.min(MAX_REPLACED) as usize;
                 let old = match (offset, &data) {

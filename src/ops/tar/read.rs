@@ -316,7 +316,13 @@ impl<'a> TarReader<'a> {
     fn gnu_sparse(&mut self, header: &MemberRaw, member: &mut Member, stored: u64) -> Result<()> {
         let offset = member.offset;
         let tail = GnuTailRaw::read_from_bytes(&header.as_bytes()[345..]);
-        let tail = tail.map_err(|_| Error::corrupt(LAYER, offset, "not a GNU header"))?;
+        let tail = tail.map_err(|_| {
+            Error::corrupt(
+                LAYER,
+                offset,
+                "malformed header of a sparse file: expected GNU format",
+            )
+        })?;
         let mut map = Vec::new();
         self.sparse_map(&tail.sparse, offset, &mut map)?;
         let mut more = tail.is_extended != 0;

@@ -82,8 +82,10 @@ pub(in crate::partition) fn change(
     }
     let (end, limit) = (range.end / block, map.limit(disk_len));
     if end + u64::from(map.free.is_some()) > limit {
-        let message =
-            format!("partition {number} would end at block {end}, past its limit {limit}");
+        let message = format!(
+            "partition {number} would end at block {end}, past the next partition or the end of \
+             the disk at block {limit}"
+        );
         return Err(Error::conflict(LAYER, message));
     }
     let too_long = |_| {

@@ -118,11 +118,11 @@ fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
                     Ok(_) => Err(Error::new(
                         Kind::Corrupt,
                         LAYER,
-                        "the two copies of the map differ; it must be repaired first",
+                        "the two copies of the partition map differ: run `bandsaw repair` first",
                     )),
                     Err(error) => {
-                        let message =
-                            "the backup of the map cannot be used; it must be repaired first";
+                        let message = "the backup of the partition map cannot be used: run \
+                                       `bandsaw repair` first";
                         Err(Error::new(Kind::Corrupt, LAYER, message).caused_by(error))
                     }
                 };
@@ -130,7 +130,13 @@ fn primary(disk: &dyn BlockDevice) -> Result<Copy> {
             Err(error) => damage = damage.or(Some(error)),
         }
     }
-    Err(damage.unwrap_or_else(|| Error::new(Kind::Corrupt, LAYER, "the primary copy is missing")))
+    Err(damage.unwrap_or_else(|| {
+        Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "the primary copy of the map is missing: run `bandsaw repair`",
+        )
+    }))
 }
 
 /// Returns the header for a disk of another length.

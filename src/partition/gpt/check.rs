@@ -107,7 +107,10 @@ fn unusable(error: &Error, name: &str, header_at: u64) -> Error {
     Error::new(
         error.kind(),
         error.layer(),
-        format!("the {name} cannot be used: {}", error.message()),
+        format!(
+            "the {name} copy of the map cannot be used: {}",
+            error.message()
+        ),
     )
     .at(at)
 }
@@ -118,7 +121,7 @@ fn check_header(copy: &Copy, name: &str, was_cut: bool, last: u64, problems: &mu
         let at = header.my_lba.saturating_mul(header.block.into());
         problems.add(
             Severity::Damage,
-            Error::corrupt(HEADER, at, format!("the {name}: {what}")),
+            Error::corrupt(HEADER, at, format!("the {name} copy of the map: {what}")),
         );
     };
     if header.first_usable > header.last_usable {
@@ -194,7 +197,7 @@ fn check_mbr(mbr: &MbrRaw, last: u64, problems: &mut Problems) {
         add(
             Severity::Note,
             ENTRIES_AT,
-            "hybrid MBR: it has partitions beside the GPT".into(),
+            "hybrid MBR: block 0 has partitions of its own beside those of the GPT".into(),
         );
     }
     for (number, entry) in (0..)

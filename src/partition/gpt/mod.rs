@@ -165,7 +165,7 @@ impl Copies {
                     Error::new(
                         damage.kind(),
                         LAYER,
-                        "the primary cannot be used; the backup is used",
+                        "the primary copy of the map cannot be used; the backup is used",
                     )
                     .caused_by(damage),
                 );
@@ -178,7 +178,7 @@ impl Copies {
 
 /// Returns the error for a GPT of which neither copy is valid.
 fn neither(primary: Error, backup: &Error) -> Error {
-    let what = format!("neither copy can be used; the backup: {backup}; the primary");
+    let what = format!("neither copy of the map can be used; the backup: {backup}; the primary");
     Error::new(Kind::Corrupt, LAYER, what).caused_by(primary)
 }
 
@@ -199,18 +199,19 @@ fn backup_problem(primary: &Copy, backup: CopyResult, last: u64) -> Option<Error
         .alternate_lba
         .saturating_mul(primary.header.block.into());
     match backup {
-        Err(damage) => {
-            Some(Error::new(damage.kind(), LAYER, "the backup cannot be used").caused_by(damage))
-        }
+        Err(damage) => Some(
+            Error::new(damage.kind(), LAYER, "the backup of the map cannot be used")
+                .caused_by(damage),
+        ),
         Ok(backup) if !backup.agrees_with(primary) => Some(Error::corrupt(
             LAYER,
             at,
-            "the backup differs; the primary is used",
+            "the two copies of the map differ; the primary is used",
         )),
         Ok(_) if primary.header.alternate_lba != last => Some(Error::corrupt(
             LAYER,
             at,
-            "the backup is not at the end of the disk",
+            "the backup of the map is not at the end of the disk",
         )),
         Ok(_) => None,
     }

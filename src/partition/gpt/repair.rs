@@ -146,7 +146,7 @@ fn by_primary(
     let last = last_block(disk, primary.header.block);
     if primary.header.alternate_lba > last {
         let what = format!(
-            "the disk ends before block {}, where the backup belongs",
+            "the disk is truncated: it ends before block {}, where the backup of the map belongs",
             primary.header.alternate_lba
         );
         return Err(Error::new(Kind::Corrupt, LAYER, what));
@@ -186,7 +186,9 @@ pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
         let header = &copy.header;
         let partitions: Vec<_> = copy
             .entries()
-            .map(|(number, raw)| format!("{number} in blocks {} to {}", raw.first, raw.last))
+            .map(|(number, raw)| {
+                format!("partition {number} in blocks {} to {}", raw.first, raw.last)
+            })
             .collect();
         let partitions = if partitions.is_empty() {
             "no partitions".to_owned()
@@ -194,7 +196,7 @@ pub(super) fn differ(primary: &Copy, backup: &Copy) -> Error {
             partitions.join(", ")
         };
         format!(
-            "{partitions}; blocks {} to {} for partitions, disk {}",
+            "{partitions}; usable blocks {} to {}; disk GUID {}",
             header.first_usable, header.last_usable, header.disk_guid
         )
     };
@@ -247,8 +249,8 @@ fn at_the_end(disk: &dyn BlockDevice, primary: &Copy, last: u64) -> Result<MapRe
     };
     let backup = moved.backup()?;
     if !is_blank_or(disk, &backup)? {
-        let what = "the backup is not at the end of the disk, and the space there is not blank; it is \
-             not moved";
+        let what = "the backup is not at the end of the disk, and the space there is not blank; \
+             it is not moved";
         return Err(Error::corrupt(LAYER, (last_usable + 1) * block, what));
     }
     let old = primary.header.alternate_lba;

@@ -132,7 +132,7 @@ impl Shared {
         };
         let entry = log.next(EntryPurpose::Release)?;
         self.append(log, entry)?;
-        self.lose(Error::conflict(LAYER, "the store is closed"));
+        self.lose(Error::conflict(LAYER, "the image was closed"));
         Ok(())
     }
 }

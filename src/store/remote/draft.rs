@@ -181,7 +181,7 @@ impl Shared {
         match draft {
             Some(Draft::Replacing) => self.release().and(removed),
             Some(Draft::New(_)) | None => {
-                self.lose(Error::conflict(LAYER, "the draft was discarded"));
+                self.lose(Error::conflict(LAYER, "the new image was discarded"));
                 removed
             }
         }

@@ -330,7 +330,11 @@ impl File {
         self.info_of(&inner, Access::ReadOnly)
             .check_range(LAYER, &range)?;
         if range.is_empty() {
-            return Err(Error::invalid(LAYER, "an empty range has no extent").at(range.start));
+            return Err(Error::invalid(
+                LAYER,
+                "cannot report an extent: the requested range is empty",
+            )
+            .at(range.start));
         }
         let kind_at = |page: u64| match inner.pages.get(&page) {
             Some(known) if known.bytes.is_some() || known.block.is_some() => ExtentKind::Data,

@@ -283,7 +283,7 @@ impl Log {
         let next = |number: u64| {
             number
                 .checked_add(1)
-                .ok_or_else(|| Error::limit(LAYER, "the log is full"))
+                .ok_or_else(|| Error::limit(LAYER, "the log has the maximum of 2^64 - 1 entries"))
         };
         Ok(Document {
             number: next(state.number)?,
@@ -336,8 +336,14 @@ impl Log {
                 Err(error) => failed = Some(error),
             }
         }
-        Err(failed
-            .unwrap_or_else(|| Error::new(Kind::Io, LAYER, "a log entry is missing").in_file(key)))
+        Err(failed.unwrap_or_else(|| {
+            Error::new(
+                Kind::Io,
+                LAYER,
+                "an entry of the log is missing in the bucket",
+            )
+            .in_file(key)
+        }))
     }
 
     /// Returns true if the newest entry, just put by this writer, has a number that a manifest

@@ -182,9 +182,12 @@ impl Shared {
         let bytes = read_all(&*self.objects, &key)?.ok_or_else(|| self.moved_on(&key, 0, None))?;
         let manifest = Document::parse(&key, &bytes, Role::Manifest)?;
         if manifest.part != self.part {
-            return Err(
-                Error::corrupt(LAYER, 0, "part size differs from that of the bundle").in_file(key),
-            );
+            return Err(Error::corrupt(
+                LAYER,
+                0,
+                "the snapshot has another size of objects than the bundle",
+            )
+            .in_file(key));
         }
         Ok(manifest)
     }

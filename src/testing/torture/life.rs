@@ -240,8 +240,12 @@ impl Life {
     /// Returns the unexpected findings of a check of the unmounted volume.
     fn problems(&self) -> Vec<Problem> {
         let mut problems = check(self.device.clone(), &Silent).expect("a check");
-        let is_left =
-            |problem: &Problem| problem.error.to_string().contains("was deleted while open");
+        let is_left = |problem: &Problem| {
+            problem
+                .error
+                .to_string()
+                .contains("was deleted while it was open")
+        };
         // Open files may be unlinked; and without room for a journal they could not be removed.
         let may_be_left = || {
             self.cramped

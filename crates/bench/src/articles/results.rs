@@ -225,7 +225,8 @@ pub fn check_without_holes(folder: &Path) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "files on {} can have holes: choose a folder on exFAT or FAT",
+        "this experiment needs a file system without sparse files, but {} has them: choose a \
+         folder on exFAT or FAT",
         Machine::this(folder).file_system
     );
     Err(Error::new(ErrorKind::Unsupported, LAYER, message).in_file(folder))

@@ -191,7 +191,7 @@ impl RunPlan {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 LAYER,
-                "only sparse bundles (UDSB) have bands of many sizes",
+                "only sparse bundles (UDSB) can be measured with several band sizes",
             ));
         }
         let scale = options.settings.plan.scale;
@@ -235,7 +235,7 @@ fn files(options: &Options) -> Result<Vec<PlannedFile>> {
         return Err(Error::new(
             ErrorKind::Invalid,
             LAYER,
-            "refilling requires at least two sets",
+            "measuring a refilled image requires at least two sets: use `--sets 2` or more",
         ));
     }
     if options.protocol != Protocol::Bands {

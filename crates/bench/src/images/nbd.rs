@@ -54,7 +54,7 @@ impl NbdDisk {
             return Err(Error::corrupt(
                 LAYER,
                 0,
-                "the server sent an invalid greeting",
+                "the NBD server sent an invalid greeting",
             ));
         }
         let mut hello = u32::from(FIXED_NO_ZEROS).to_be_bytes().to_vec();
@@ -108,7 +108,7 @@ impl NbdDisk {
             return Err(Error::corrupt(
                 LAYER,
                 offset,
-                "the server sent an invalid reply",
+                "the NBD server sent an invalid reply",
             ));
         }
         if word(4) != 0 {
@@ -201,7 +201,10 @@ impl BlockDevice for NbdDisk {
     }
 
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a served disk has a fixed size"))
+        Err(Error::unsupported(
+            LAYER,
+            "cannot change the size of a disk that another process serves",
+        ))
     }
 
     fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {

@@ -333,7 +333,7 @@ impl Subject<'_> {
                 return Err(Error::new(
                     ErrorKind::Io,
                     LAYER,
-                    format!("the server ended: {status}"),
+                    format!("the server of the image ended: {status}"),
                 )
                 .in_file(self.image()));
             }

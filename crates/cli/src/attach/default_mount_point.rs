@@ -86,11 +86,13 @@ pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<ChosenMountPoint>
             Err(source) => return Err(Error::io(LAYER, "create", source).in_file(folder).into()),
         }
     }
-    Err(
-        Error::limit(LAYER, "too many mount points have the name of the volume")
-            .in_file(root)
-            .into(),
+    Err(Error::limit(
+        LAYER,
+        "cannot choose a mount point: too many folders have the name of the volume and a number; \
+         name a folder",
     )
+    .in_file(root)
+    .into())
 }
 
 /// Returns the name of a volume as a valid name of a folder.

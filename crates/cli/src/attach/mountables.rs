@@ -201,7 +201,9 @@ fn mountable(
         MountContent::VolumeMut(fs) => &**fs,
         MountContent::Volume(fs) => &**fs,
         MountContent::Disk(..) => {
-            return Err(Error::invalid("attach", "expected a volume").into());
+            return Err(
+                Error::invalid("attach", "expected a volume, found a disk without one").into(),
+            );
         }
     };
     let info = fs.volume();

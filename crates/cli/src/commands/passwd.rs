@@ -186,7 +186,10 @@ impl Change {
             return if is_passphrase(entry) {
                 Ok(entry)
             } else {
-                refused("not a passphrase entry of the image; see `passwd list`")
+                refused(
+                    "the image has no passphrase entry with this number: run `bandsaw passwd list` \
+                     to see them",
+                )
             };
         }
         if is_passphrase(ring.opened()) {
@@ -197,8 +200,13 @@ impl Change {
             .collect();
         match all[..] {
             [only] => Ok(only),
-            [] => refused("the image has no passphrase; add one with `passwd add`"),
-            _ => refused("is required: the image has several passphrases, see `passwd list`"),
+            [] => refused(
+                "the image has no passphrase to change: run `bandsaw passwd add` to add one",
+            ),
+            _ => refused(
+                "the number of an entry is required, because the image has several passphrases: \
+                 run `bandsaw passwd list` to see them",
+            ),
         }
     }
 }

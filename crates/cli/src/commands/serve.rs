@@ -246,10 +246,10 @@ impl Serve {
             listeners.push(Listener::unix(&absolute)?);
         }
         match listeners.is_empty() {
-            true => {
-                Err(Failure::usage("--socket", "no folder for the socket")
-                    .hint("use --socket PATH"))
-            }
+            true => Err(
+                Failure::usage("--socket", "no default folder for the socket was found")
+                    .hint("use --socket PATH"),
+            ),
             false => Ok(listeners),
         }
     }

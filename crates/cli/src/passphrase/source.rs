@@ -82,7 +82,10 @@ impl Source {
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
             && *ask(&format!("{what} again: "))? != **chosen
         {
-            return Err(Error::invalid(what, "the two entries differ"));
+            return Err(Error::invalid(
+                what,
+                "the two passphrases that were typed differ",
+            ));
         }
         Ok(chosen)
     }

@@ -70,7 +70,7 @@ pub(super) fn encode(
 
 fn check(stop: &AtomicBool) -> Result<(), CodecError> {
     if stop.load(Ordering::Relaxed) {
-        return Err(CodecError::new("was stopped"));
+        return Err(CodecError::new("compression was stopped"));
     }
     Ok(())
 }

@@ -267,7 +267,7 @@ pub(super) fn check_overlaps<'a>(entries: impl Iterator<Item = &'a KeyEntry>) ->
         Some((_, next)) => Err(Error::corrupt(
             LAYER,
             next.start,
-            "the entry overlaps another",
+            "the key entry overlaps another key entry",
         )),
         None => Ok(()),
     }

@@ -197,7 +197,7 @@ impl LockedHeader {
         if key_slots.is_empty() {
             return Err(Error::invalid(
                 LAYER,
-                "a passphrase or certificate is required",
+                "a passphrase or certificate is required to encrypt an image",
             ));
         }
         let entries = narrow::<u32>(key_slots.len());
@@ -224,7 +224,10 @@ impl LockedHeader {
         if bytes.len() as u64 > data_offset {
             return Err(Error::limit(
                 LAYER,
-                format!("{entries} key entries do not fit before the data"),
+                format!(
+                    "{entries} key entries do not fit in the header, which ends at byte \
+                     {data_offset}"
+                ),
             ));
         }
         bytes.resize(to_usize(data_offset), 0);
@@ -274,8 +277,8 @@ impl LockedHeader {
                 }
                 if found.is_none() && left > 0 {
                     let message = format!(
-                        "wrong passphrase for all key entries tried; the {left} others would take \
-                         more than {MAX_ITERATIONS} iterations"
+                        "wrong passphrase for the key entries that were tried; {left} more were \
+                         not tried, because all together need more than {MAX_ITERATIONS} iterations"
                     );
                     return Err(Error::limit(LAYER, message));
                 }
@@ -290,7 +293,9 @@ impl LockedHeader {
                     LAYER,
                     format!("wrong passphrase, or one of an unsupported entry: {named}"),
                 ),
-                (false, _) => self.no_such_way("the image has no passphrase, only a private key"),
+                (false, _) => self.no_such_way(
+                    "the image cannot be opened with a passphrase, only with a private key",
+                ),
             }
         })
     }
@@ -302,7 +307,7 @@ impl LockedHeader {
             return Err(Error::new(
                 Kind::WrongKey,
                 LAYER,
-                "the image has no private key, only a passphrase",
+                "the image cannot be opened with a private key, only with a passphrase",
             ));
         };
         let mut entries: Vec<_> = entries
@@ -311,7 +316,9 @@ impl LockedHeader {
             .filter_map(|(number, entry)| entry.public_key(number))
             .collect();
         if entries.is_empty() {
-            return Err(self.no_such_way("the image has no private key, only a passphrase"));
+            return Err(self.no_such_way(
+                "the image cannot be opened with a private key, only with a passphrase",
+            ));
         }
         entries.sort_by_key(|(_, entry)| entry.hash != key.id());
         for (number, entry) in entries {
@@ -474,7 +481,7 @@ fn unlock_v1(trailer: &Trailer, passphrase: &[u8]) -> Result<Option<KeyMaterial>
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "the MAC of the trailer is wrong (the passphrase is right)",
+            "the trailer is damaged: its MAC does not match (the passphrase is right)",
         ));
     }
     KeyMaterial::from_parts(&cipher, &mac, trailer.key_bits).map(Some)

@@ -48,7 +48,7 @@ impl KeyMaterial {
                 Kind::Corrupt,
                 "key entry",
                 format!(
-                    "wrong length of the keys: {} bytes, AES-{bits} has {}",
+                    "the wrapped keys have {} bytes, but AES-{bits} needs {}",
                     bytes.len(),
                     bits / 8 + 20
                 ),

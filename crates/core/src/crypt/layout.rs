@@ -81,7 +81,11 @@ pub(super) struct Header {
 impl Header {
     pub(super) fn parse(raw: &HeaderRaw) -> Result<Self> {
         if raw.magic != MAGIC_V2 {
-            return Err(Error::corrupt(HEADER, 0, "expected the signature encrcdsa"));
+            return Err(Error::corrupt(
+                HEADER,
+                0,
+                "not an encryption header: expected the signature encrcdsa",
+            ));
         }
         if raw.version.get() != 2 {
             return Err(Error::unsupported(
@@ -111,7 +115,8 @@ impl Header {
         };
         if header.data_offset > LARGEST_HEADER {
             let message = format!(
-                "data begins at {}: headers of at most {LARGEST_HEADER} bytes are supported",
+                "the header ends at byte {}, where the data begins: headers of at most \
+                 {LARGEST_HEADER} bytes are supported",
                 header.data_offset
             );
             return Err(Error::corrupt(HEADER, 0x40, message));
@@ -132,7 +137,10 @@ impl Header {
             return Err(Error::corrupt(
                 HEADER,
                 DATA_SIZE_AT,
-                format!("{} bytes of data exceed the largest file", header.data_size),
+                format!(
+                    "the header records {} bytes of data, which would end past byte 2^64",
+                    header.data_size
+                ),
             ));
         }
         Ok(header)

@@ -88,7 +88,8 @@ impl Sectors {
             return Err(Error::limit(
                 "cipher",
                 format!(
-                    "offset past the limit of {}-byte cipher blocks, {end} bytes",
+                    "the offset is past the limit of an image with {}-byte cipher blocks, {end} \
+                     bytes",
                     self.block
                 ),
             ));

@@ -96,7 +96,10 @@ impl Spill {
             return Ok(file.clone());
         }
         let too_many = || {
-            let message = format!("the changes exceed {} bytes", self.memory);
+            let message = format!(
+                "the changes exceed the limit of {} bytes kept in memory",
+                self.memory
+            );
             Error::limit(LAYER, message)
         };
         let folder = self.folder.as_ref().ok_or_else(too_many)?;
@@ -121,7 +124,8 @@ impl Spill {
             return Ok(Bytes::Memory(bytes));
         }
         if at >= IN_FILE {
-            let message = "the changes exceed the disk space reserved for them";
+            let message =
+                "the changes exceed 4 TiB, the limit of the temporary file that keeps them";
             return Err(Error::limit(LAYER, message));
         }
         self.write(&bytes, at)?;

@@ -90,7 +90,10 @@ impl<D: BlockDevice + ?Sized> Iterator for Extents<'_, D> {
                 Some(Err(Error::new(
                     Kind::Corrupt,
                     "device",
-                    format!("extent of {len} bytes is outside of its range"),
+                    format!(
+                        "the device reported an extent of {len} bytes, which is empty or longer \
+                         than the requested range"
+                    ),
                 )
                 .at(start)))
             }

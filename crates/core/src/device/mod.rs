@@ -96,7 +96,10 @@ impl Info {
     /// Fails for a range whose end is before its start or exceeds the length.
     pub fn check_range(&self, layer: &'static str, range: &Range<u64>) -> Result<()> {
         if range.start > range.end {
-            return Err(Error::invalid(layer, "range ends before it begins").at(range.start));
+            return Err(
+                Error::invalid(layer, "the range begins here, but its end is before that")
+                    .at(range.start),
+            );
         }
         self.check(layer, range.start, range.end - range.start)
             .map(drop)

@@ -141,7 +141,7 @@ fn whole(
     loop {
         let length = ask()?;
         if length > MOST {
-            let what = format!("{length} bytes, more than {MOST}");
+            let what = format!("the value has {length} bytes: the maximum is {MOST}");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         let mut buf = vec![0; length + 1];

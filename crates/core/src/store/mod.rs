@@ -200,7 +200,11 @@ pub fn check_name(name: &str) -> Result<()> {
     if fine {
         Ok(())
     } else {
-        Err(Error::invalid("store", "not a name within the folder").named(name))
+        Err(Error::invalid(
+            "store",
+            "invalid name: expected a relative path without empty parts, `.` and `..`",
+        )
+        .named(name))
     }
 }
 

@@ -31,7 +31,11 @@ impl SingleFile {
     }
 
     fn refused(&self) -> Error {
-        Error::unsupported(LAYER, "cannot add, rename or remove files").named(&self.name)
+        Error::unsupported(
+            LAYER,
+            "cannot add, rename or remove files: the image is a single file",
+        )
+        .named(&self.name)
     }
 }
 

@@ -231,7 +231,7 @@ pub(super) fn ephemeral_objects(
         let header = store.check(LAYER, &bytes, entry.paddr.into(), &expected)?;
         if header.xid != raw.object.xid {
             let message = format!(
-                "expected transaction {}, found {}",
+                "the superblock has transaction {}, but this object {}",
                 raw.object.xid, header.xid
             );
             return Err(store.corrupt(LAYER, entry.oid.into(), entry.paddr.into(), message));
@@ -257,18 +257,21 @@ fn map_entries(store: &Store, superblock: &Superblock) -> Result<Vec<CheckpointE
         let block = store.object(LAYER, paddr, object_type::CHECKPOINT_MAP)?;
         let corrupt = |message: String| store.corrupt(LAYER, Oid(paddr.0), paddr, message);
         let Some((head, found)) = CheckpointMapRaw::parse(&block) else {
-            return Err(corrupt("too many entries for a map".to_owned()));
+            return Err(corrupt(
+                "the checkpoint map records more entries than fit in its block".to_owned(),
+            ));
         };
         if head.object.xid != raw.object.xid {
             return Err(corrupt(format!(
-                "expected transaction {}, found {}",
+                "the superblock has transaction {}, but this object {}",
                 raw.object.xid, head.object.xid
             )));
         }
         entries.extend_from_slice(found);
         if (head.flags.get() & CHECKPOINT_MAP_LAST != 0) != (map + 1 == maps) {
             return Err(corrupt(format!(
-                "map {} of {maps} has wrong flags for its position",
+                "checkpoint map {} of {maps} has a wrong flag: only the last has the flag of the \
+                 last",
                 map + 1
             )));
         }

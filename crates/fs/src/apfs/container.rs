@@ -389,7 +389,7 @@ fn read_spaceman(
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "the checkpoint maps have no space manager",
+            "no checkpoint map lists the space manager",
         ));
     };
     checkpoint::read_ephemeral(store, &checkpoint::data_area(raw, store.blocks)?, entry)
@@ -415,7 +415,7 @@ fn none_left(wanted: Option<u64>, found: &[Superblock]) -> Error {
     match (wanted, found.first().zip(found.last())) {
         (Some(xid), Some((newest, oldest))) => {
             let message = format!(
-                "does not exist; the container has {} from {} to {}",
+                "does not exist; the container has {} checkpoints, from {} to {}",
                 found.len(),
                 oldest.xid(),
                 newest.xid()

@@ -50,7 +50,7 @@ impl Apfs {
         // Following a folder from a folder that is not its parent could loop.
         if object.kind() == FileKind::Folder && FileId::from(object.inode.parent_id) != dir {
             let message = format!(
-                "found in folder {dir:#x}, but records folder {:#x}",
+                "its entry is in folder {dir:#x}, but its inode records folder {:#x}",
                 object.inode.parent_id.get()
             );
             return Err(corrupt(object.id, message));

@@ -83,7 +83,7 @@ impl ApfsFree {
             list.and_then(|(bytes, count)| <[U64]>::ref_from_prefix_with_elems(bytes, count).ok());
         let Some((list, _)) = list else {
             return Err(corrupt(format!(
-                "the list of {listed} addresses exceeds its block"
+                "records {listed} addresses, which do not fit in its block"
             )));
         };
         let addresses = list.iter().map(|address| address.get()).collect();
@@ -118,7 +118,7 @@ impl ApfsFree {
         }
         if free != expected {
             return Err(corrupt(format!(
-                "counts {expected} free blocks, but its chunks {free}"
+                "records {expected} free blocks, but its chunks have {free}"
             )));
         }
         Ok(())
@@ -154,8 +154,8 @@ impl ApfsFree {
             || (bitmap.is_none() && free != blocks)
         {
             let message = format!(
-                "chunk {index} records block {} with {found} blocks, {free} of them free; \
-                 expected {blocks} from {first}",
+                "the record of chunk {index} has block {} as its first, {found} blocks and {free} \
+                 free ones; expected {blocks} blocks from block {first}",
                 raw.first.get()
             );
             return Err(corrupt(message));
@@ -168,7 +168,11 @@ impl ApfsFree {
     }
 
     fn cib_address(&self, kept: &mut BlockCache, cib: u64) -> Result<u64> {
-        let missing = || corrupt(format!("block {cib} of chunk records is not listed"));
+        let missing = || {
+            corrupt(format!(
+                "the address of block {cib} of chunk records is missing"
+            ))
+        };
         if self.cabs == 0 {
             return self
                 .addresses
@@ -218,7 +222,8 @@ impl ApfsFree {
         if u64::from(head.index.get()) != index || u64::from(head.count.get()) != count {
             let found = (head.index.get(), head.count.get());
             return Err(wrong(format!(
-                "expected number {index} with {count} entries, found number {} with {}",
+                "expected the block of chunk records with number {index} and {count} entries, \
+                 found number {} with {} entries",
                 found.0, found.1
             )));
         }
@@ -340,7 +345,7 @@ pub(super) fn check_head(head: &SpacemanRaw, block_size: BlockSize, blocks: u64)
     ] {
         if found != expected {
             return Err(corrupt(format!(
-                "counts {found} {what}, expected {expected}"
+                "records {found} {what}, expected {expected}"
             )));
         }
     }

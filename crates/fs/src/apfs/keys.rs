@@ -206,8 +206,13 @@ impl VolumeLock {
 }
 
 pub(super) fn entries(bag: &[u8]) -> Result<Vec<KeybagEntry<'_>>> {
-    keybag_entries(bag)
-        .ok_or_else(|| Error::new(Kind::Corrupt, LAYER, "an entry exceeds the keybag"))
+    keybag_entries(bag).ok_or_else(|| {
+        Error::new(
+            Kind::Corrupt,
+            LAYER,
+            "an entry reaches past the end of the keybag",
+        )
+    })
 }
 
 /// Reads and decrypts a keybag; the UUID is both keys of the cipher.

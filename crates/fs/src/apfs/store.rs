@@ -33,7 +33,8 @@ impl Store {
         let end = first.0.checked_add(count).filter(|&end| end <= self.blocks);
         let Some(end) = end.and_then(|end| self.block_size.of(end)) else {
             let message = format!(
-                "blocks {first}+{count} reach past the container's {} blocks",
+                "{count} blocks from block {first} reach past the end of the container, which has \
+                 {} blocks",
                 self.blocks
             );
             return Err(Error::new(Kind::Corrupt, layer, message));
@@ -41,8 +42,8 @@ impl Store {
         let len = self.device.info().len;
         if end > len {
             let message = format!(
-                "blocks {first}+{count} are past the end of the image at {len}: the image is \
-                 truncated"
+                "the image is truncated: {count} blocks from block {first} are past its end at \
+                 byte {len}"
             );
             return Err(Error::corrupt(layer, self.offset(first), message));
         }

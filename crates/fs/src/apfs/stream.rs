@@ -267,7 +267,10 @@ impl Collector<'_> {
             || !start.is_multiple_of(block)
             || start.checked_add(len).is_none()
         {
-            return Err(self.corrupt(&format!("{len} bytes at {start} are not whole blocks")));
+            return Err(self.corrupt(&format!(
+                "the extent at byte {start} has {len} bytes: both must be multiples of the block \
+                 size"
+            )));
         }
         if let Some((_, before)) = self
             .runs
@@ -288,7 +291,8 @@ impl Collector<'_> {
             .filter(|&end| end <= self.store.blocks);
         if end.is_none() {
             let message = format!(
-                "blocks {paddr}+{} reach past the container's {} blocks",
+                "the extent from block {paddr} of {} blocks reaches past the end of the container, \
+                 which has {} blocks",
                 len / block,
                 self.store.blocks
             );

@@ -166,12 +166,17 @@ fn broken_containers_are_refused_with_object_and_block() {
             leaf,
             0x22,
             &[1],
-            "object 0x405 in block 16: has flags 0x2 on level 1",
+            "object 0x405 in block 16: has flags 0x2, which do not fit its level 1",
         ),
-        (leaf, 0x24, &[0xFF; 4], "claims 4294967295 keys in a table"),
+        (leaf, 0x24, &[0xFF; 4], "records 4294967295 keys"),
         (leaf, 0x38 + 2, &[0xFF; 2], "key or value 0 of"),
         (leaf, 0x1C, &[0x0B], "expected type 0x3/0xe, found 0x3/0xb"),
-        (leaf, 0x10, &[6], "expected transaction 7, found 6"),
+        (
+            leaf,
+            0x10,
+            &[6],
+            "records transaction 7, but the node has 6",
+        ),
         (
             at::VOLUME,
             0x20,
@@ -183,7 +188,8 @@ fn broken_containers_are_refused_with_object_and_block() {
             at::VOLUME,
             0x80,
             &[0, 0, 1],
-            "object 0x10000 in block 65536: blocks 65536+1 reach past the container's",
+            "object 0x10000 in block 65536: 1 blocks from block 65536 reach past the end of the \
+             container",
         ),
         (
             at::OMAP_TREE,
@@ -249,7 +255,7 @@ fn a_folder_within_itself_is_refused() {
     assert!(
         error
             .to_string()
-            .contains("found in folder 0x11, but records folder 0x2"),
+            .contains("its entry is in folder 0x11, but its inode records folder 0x2"),
         "{error}"
     );
 }

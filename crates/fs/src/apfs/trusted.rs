@@ -29,7 +29,7 @@ impl Container {
     /// unknown features, [`Kind::Corrupt`] for a map that is wrong.
     pub fn trusted_free_map(&self) -> Result<ApfsFree> {
         if let Some(problem) = self.problems().first() {
-            let message = "damaged; free space is skipped";
+            let message = "the container is damaged, so its free space is skipped";
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
@@ -43,8 +43,8 @@ impl Container {
         }
         let map = self.free_map()?;
         if !map.is_in_order() {
-            let message = "not at its newest checkpoint, or a shrink is in progress; free space \
-                           is skipped";
+            let message = "the container is not at its newest checkpoint, or is being shrunk, so \
+                           its free space is skipped";
             return Err(Error::conflict(LAYER, message));
         }
         self.check_own(&map)?;
@@ -144,7 +144,8 @@ impl Container {
         );
         match map.free_from(start)? {
             Some(free) if free.start < end => {
-                let message = format!("a part of the {what} is marked free by the space manager");
+                let message =
+                    format!("a part of the {what} is marked as free by the space manager");
                 Err(Error::corrupt(LAYER, free.start, message))
             }
             _ => Ok(()),
@@ -255,7 +256,7 @@ mod tests {
             free_block(&device, &manager, block);
             let error = map(&device).unwrap_err();
             assert!(
-                error.kind() == Kind::Corrupt && error.to_string().contains("is marked free"),
+                error.kind() == Kind::Corrupt && error.to_string().contains("is marked as free"),
                 "{block}: {error}"
             );
         }

@@ -159,7 +159,7 @@ impl Apfs {
         if self.dataless && len > 0 {
             return Err(Error::unsupported(
                 LAYER,
-                "the snapshot has no contents of files",
+                "cannot read the file: the snapshot keeps no contents of files",
             ));
         }
         let extents = match &self.fext {

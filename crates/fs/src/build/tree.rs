@@ -22,19 +22,21 @@ pub(crate) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
         .is_none_or(|root| root.kind != SourceKind::Folder)
         || u32::try_from(nodes.len()).is_err()
     {
-        return wrong("the first node must be the root folder");
+        return wrong("the first object of the list must be the root folder");
     }
     for (index, node) in nodes.iter().enumerate().skip(1) {
         let parent = nodes[..index].get(node.parent as usize);
         if parent.is_none_or(|parent| parent.kind != SourceKind::Folder) {
-            return wrong("the parent of a node must be a folder before it");
+            return wrong("the parent of an object must be a folder that precedes it in the list");
         }
         if let SourceKind::HardLink(target) = node.kind {
             let target = nodes[..index].get(target as usize);
             if target.is_none_or(|target| {
                 matches!(target.kind, SourceKind::Folder | SourceKind::HardLink(_))
             }) {
-                return wrong("the target of a hard link must be a file before it");
+                return wrong(
+                    "the target of a hard link must be a file that precedes it in the list",
+                );
             }
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
     };
     let disorder = match boot.flags {
         flags if flags & flags::DIRTY != 0 => Some("not cleanly unmounted"),
-        flags if flags & flags::FAILED != 0 => Some("a medium error was recorded"),
+        flags if flags & flags::FAILED != 0 => Some("the volume records an error of the medium"),
         _ => None,
     };
     let exfat = ExFat {

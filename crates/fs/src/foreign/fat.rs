@@ -76,7 +76,7 @@ impl Fat {
         Ok(if flags & boot_flags::DIRTY != 0 {
             Some("not cleanly unmounted")
         } else if flags & boot_flags::FAILED != 0 {
-            Some("a medium error was recorded")
+            Some("the volume records an error of the medium")
         } else {
             None
         })

@@ -134,7 +134,7 @@ impl ForeignFree {
                 return Err(Error::corrupt(
                     self.layer,
                     at,
-                    format!("a part of the {what} is marked free"),
+                    format!("a part of the {what} is marked as free"),
                 ));
             }
             block = until;

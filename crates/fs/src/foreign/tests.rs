@@ -366,7 +366,7 @@ fn ntfs_with_a_cluster_of_a_file_free_is_refused() {
         bytes[9 * 4096 + cluster / 8] ^= 1 << (cluster % 8);
         let error = refused(Foreign::Ntfs, &bytes);
         assert!(
-            error.kind() == Kind::Corrupt && error.message().contains("is marked free"),
+            error.kind() == Kind::Corrupt && error.message().contains("is marked as free"),
             "{cluster}: {error}"
         );
     }

@@ -146,7 +146,8 @@ impl Catalog {
         let object = self.get(parent, &name)?.filter(|object| object.id() == id);
         let Some(object) = object else {
             let message = format!(
-                "the thread of {id} points to {:?} in folder {parent}, another object",
+                "the thread record of object {id} refers to {:?} in folder {parent}, which is \
+                 another object",
                 decode_name(&name)
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));

@@ -81,7 +81,10 @@ impl ForkSpace {
         if len > capacity {
             return Err(corrupt(
                 owner,
-                format!("{len} bytes exceed the {capacity} bytes of its blocks"),
+                format!(
+                    "the recorded length of {len} bytes exceeds its blocks, which have {capacity} \
+                     bytes"
+                ),
             ));
         }
         Ok(self.device_over(&extents, len))
@@ -152,7 +155,8 @@ impl ForkSpace {
         for extent in extents_of(record) {
             if extent.end() > u64::from(self.total_blocks) {
                 let message = format!(
-                    "blocks {}+{} reach past the volume's {} blocks",
+                    "the extent from block {} of {} blocks reaches past the end of the volume, \
+                     which has {} blocks",
                     extent.start, extent.count, self.total_blocks
                 );
                 return Err(corrupt(owner, message));
@@ -162,7 +166,9 @@ impl ForkSpace {
                 _ => {
                     return Err(corrupt(
                         owner,
-                        format!("extents exceed the {wanted} blocks of the fork"),
+                        format!(
+                            "the extents have more blocks than the {wanted} that the fork records"
+                        ),
                     ));
                 }
             };
@@ -375,19 +381,19 @@ mod tests {
         let table = [
             (
                 fork(512, 1, &[(15, 2)]),
-                "reach past the volume's 16 blocks",
+                "reaches past the end of the volume, which has 16 blocks",
             ),
             (
                 fork(512, 1, &[(u32::MAX, u32::MAX)]),
-                "reach past the volume's 16 blocks",
+                "reaches past the end of the volume, which has 16 blocks",
             ),
             (
                 fork(513, 1, &[(3, 1)]),
-                "513 bytes exceed the 512 bytes of its blocks",
+                "length of 513 bytes exceeds its blocks, which have 512 bytes",
             ),
             (
                 fork(512, 1, &[(3, 2)]),
-                "extents exceed the 1 blocks of the fork",
+                "more blocks than the 1 that the fork records",
             ),
             (
                 fork(512, 3, &[(3, 2)]),

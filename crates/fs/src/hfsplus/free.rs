@@ -59,7 +59,7 @@ impl HfsPlus {
         let needed = u64::from(header.total_blocks).div_ceil(8);
         if file.len() < needed {
             let message = format!(
-                "expected {needed} bytes for {} blocks, found {}",
+                "the bitmap needs {needed} bytes for {} blocks, but has {}",
                 header.total_blocks,
                 file.len()
             );
@@ -343,7 +343,7 @@ mod tests {
             .unwrap();
         let error = HfsPlusFree::open(device).unwrap_err();
         assert!(
-            error.kind() == Kind::Corrupt && error.to_string().contains("expected 32 bytes"),
+            error.kind() == Kind::Corrupt && error.to_string().contains("needs 32 bytes"),
             "{error}"
         );
     }

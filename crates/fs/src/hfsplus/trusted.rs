@@ -24,7 +24,8 @@ impl HfsPlus {
     pub fn trusted_free_map(&self) -> Result<HfsPlusFree> {
         let map = self.free_map()?;
         if let Some(problem) = self.problems.first() {
-            let message = "damaged; free space is skipped: run `bandsaw repair` first";
+            let message =
+                "the volume is damaged, so its free space is skipped: run `bandsaw repair` first";
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
@@ -32,9 +33,9 @@ impl HfsPlus {
             ));
         }
         if !map.is_in_order() {
-            let message = "not cleanly unmounted, or its journal is not empty; free space is \
-                           skipped: attach and detach it where it was last used, or run `bandsaw \
-                           repair`";
+            let message = "the volume was not cleanly unmounted, or its journal is not empty, so \
+                           its free space is skipped: attach and detach it where it was last used, \
+                           or run `bandsaw repair`";
             return Err(Error::conflict(LAYER, message));
         }
         self.check_headers()?;
@@ -109,7 +110,7 @@ impl HfsPlus {
             return Ok(());
         }
         let message = format!(
-            "{free} blocks are free in the bitmap, but the volume header counts {recorded}: run \
+            "the bitmap has {free} free blocks, but the volume header records {recorded}: run \
              `bandsaw repair`"
         );
         Err(Error::new(Kind::Corrupt, LAYER, message))
@@ -161,7 +162,7 @@ fn check_used(map: &HfsPlusFree, extent: Extent, what: &str) -> Result<()> {
     let bytes = map.bytes(extent);
     match map.free_from(bytes.start)? {
         Some(free) if free.start < bytes.end => {
-            let message = format!("a part of the {what} is marked free: run `bandsaw repair`");
+            let message = format!("a part of the {what} is marked as free: run `bandsaw repair`");
             Err(Error::corrupt(LAYER, free.start, message))
         }
         _ => Ok(()),
@@ -257,7 +258,7 @@ mod tests {
         put_header(&device, |header| {
             header.free_blocks = (header.free_blocks.get() - 1).into()
         });
-        assert!(refused(device).to_string().contains("counts"));
+        assert!(refused(device).to_string().contains("header records"));
     }
 
     #[test]
@@ -289,7 +290,7 @@ mod tests {
             });
             let error = refused(device);
             assert!(
-                error.kind() == Kind::Corrupt && error.to_string().contains("is marked free"),
+                error.kind() == Kind::Corrupt && error.to_string().contains("is marked as free"),
                 "block {block}: {error}"
             );
         }

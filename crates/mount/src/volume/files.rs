@@ -189,7 +189,7 @@ impl OpenFile {
         };
         let end = offset
             .checked_add(data.len() as u64)
-            .ok_or_else(|| Error::invalid("mount", "invalid position"))?;
+            .ok_or_else(|| Error::invalid("mount", "the write would end past byte 2^64"))?;
         if end <= device.info().len {
             return device.write_at(offset, data);
         }

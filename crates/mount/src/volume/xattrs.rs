@@ -52,9 +52,11 @@ impl VolumeFs {
             };
             let len = value.info().len;
             if len > MOST {
-                return Err(
-                    Error::limit("mount", "the attribute exceeds the limit of Linux").named(name),
-                );
+                return Err(Error::limit(
+                    "mount",
+                    "the attribute is too large for Linux (limit 64 KiB)",
+                )
+                .named(name));
             }
             value.read_vec(0, len as usize).map(Some)
         };

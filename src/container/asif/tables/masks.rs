@@ -22,7 +22,7 @@ pub(super) struct MaskSlot {
 /// Error message about a mask that contradicts the entry of its chunk: the data of the chunk would read
 /// as zeros, and be overwritten.
 pub(in crate::container::asif) const UNUSED_MASK: &str =
-    "no block of a partly written chunk is written: its table entry or its bitmap is damaged";
+    "a partly written chunk has no written block in its bitmap: the bitmap or its entry is damaged";
 
 impl Tables {
     /// Returns the mask of `chunk`, which must be partly written. The caller must hold its lock.

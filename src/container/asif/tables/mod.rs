@@ -43,7 +43,7 @@ const MASK_BYTES: usize = 8 << 20;
 /// Minimum number of cached pages and of cached masks, however many images share the memory.
 const MIN_KEPT: usize = 64;
 /// Error message about a chunk number that would start past byte 2^63.
-const PAST_ANY_FILE: &str = "chunk number exceeds the largest file";
+const PAST_ANY_FILE: &str = "invalid chunk number: the chunk would be past byte 2^63";
 
 /// A part of a table, as on disk.
 type TablePage = [U64; PER_PAGE as usize];

@@ -57,7 +57,11 @@ impl Bands {
             }
             is_conclusive &= seen <= names;
             if !is_conclusive {
-                return Err(Error::new(Kind::Cancelled, LAYER, "enough names were read"));
+                return Err(Error::new(
+                    Kind::Cancelled,
+                    LAYER,
+                    "stopped: enough names were read",
+                ));
             }
             Ok(())
         });

@@ -340,9 +340,12 @@ impl Bands {
     pub(super) fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
         let Some(piece) = self.pieces(range.clone()).next() else {
-            return Err(
-                Error::new(Kind::Invalid, LAYER, "an empty range has no extent").at(range.start),
-            );
+            return Err(Error::new(
+                Kind::Invalid,
+                LAYER,
+                "cannot report an extent: the requested range is empty",
+            )
+            .at(range.start));
         };
         let slot = self.slot(piece.index)?;
         let state = self.opened(&slot)?;

@@ -158,14 +158,18 @@ fn check_areas(disk: &dyn BlockDevice, areas: &[Area]) -> Result<()> {
     for area in areas {
         if area.range.start != at || area.range.is_empty() || !area.range.end.is_multiple_of(SECTOR)
         {
-            return Err(Error::invalid(LAYER, "areas leave gaps or are not whole sectors").at(at));
+            return Err(Error::invalid(
+                LAYER,
+                "invalid areas: they leave a gap, overlap, or are not whole sectors",
+            )
+            .at(at));
         }
         at = area.range.end;
     }
     if at != len {
         return Err(Error::invalid(
             LAYER,
-            format!("areas of {at} bytes on a disk of {len}"),
+            format!("the areas have {at} bytes in all, but the disk has {len}"),
         ));
     }
     Ok(())

@@ -140,7 +140,7 @@ impl Table {
             return damaged(
                 0xC8,
                 format!(
-                    "{} runs exceed the {} bytes of the table",
+                    "the table records {} runs, which do not fit in its {} bytes",
                     raw.run_count,
                     rest.len()
                 ),
@@ -180,7 +180,7 @@ impl Table {
             let end = run.first_sector.get().checked_add(run.sector_count.get());
             if end.is_none_or(|end| end > table.sector_count) {
                 let message = format!(
-                    "run of {} sectors from {} exceeds the table of {}",
+                    "the run of {} sectors from sector {} on exceeds the table of {} sectors",
                     run.sector_count, run.first_sector, raw.sector_count
                 );
                 return damaged(at, message);
@@ -194,7 +194,7 @@ impl Table {
                         return damaged(
                             at,
                             format!(
-                                "invalid offset: {} bytes beyond {}",
+                                "invalid offset of a run: {} bytes from byte {} on exceed 2^64",
                                 run.offset, raw.data_offset
                             ),
                         );

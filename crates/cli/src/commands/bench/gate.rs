@@ -117,8 +117,12 @@ impl Gate {
             })
             .collect();
         if ratios.is_empty() {
-            let none =
-                Error::new(Kind::NotFound, "gate", "no comparable results").in_file(&self.results);
+            let none = Error::new(
+                Kind::NotFound,
+                "gate",
+                "no result of this run can be compared with the reference",
+            )
+            .in_file(&self.results);
             return Err(Failure::from(none)
                 .hint("use `--against` to compare with another run; check --only"));
         }

@@ -97,7 +97,9 @@ impl DirectoryRaw {
             _ => Err(Error::corrupt(
                 ENTRY,
                 start,
-                format!("entry of {size} bytes is not between the directory and the data"),
+                format!(
+                    "the key entry of {size} bytes overlaps the directory of entries or the data"
+                ),
             )),
         }
     }

@@ -79,7 +79,7 @@ impl Trailer {
             return Err(Error::corrupt(
                 TRAILER,
                 at + 0x4F4,
-                "expected the signature cdsaencr",
+                "not an encryption trailer: expected the signature cdsaencr",
             ));
         }
         known(TRAILER, "version", at + 0x4F0, raw.version, 1)?;

@@ -97,10 +97,12 @@ impl LocalFile {
                 return Ok(Some(file));
             }
         }
-        Err(
-            Error::conflict(LAYER, "the file is replaced by other programs repeatedly")
-                .in_file(path),
+        Err(Error::conflict(
+            LAYER,
+            "other programs replaced the file each time it was opened: try again when they have \
+             ended",
         )
+        .in_file(path))
     }
 
     /// Returns true if `path` names this very file. True if the host cannot tell.
@@ -138,12 +140,12 @@ impl LocalFile {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
             Err(Errno::NOENT) if matches!(mode, Open::Read | Open::Write) => Ok(None),
             Err(Errno::EXIST) if mode == Open::CreateNew => Ok(None),
-            Err(Errno::LOOP) => {
-                Err(
-                    Error::new(Kind::Unsupported, LAYER, "symbolic links are not followed")
-                        .in_file(path),
-                )
-            }
+            Err(Errno::LOOP) => Err(Error::new(
+                Kind::Unsupported,
+                LAYER,
+                "is a symbolic link, which is not followed: name its target",
+            )
+            .in_file(path)),
             Err(errno) => Err(Error::io(LAYER, "open", errno).in_file(path)),
         }
     }
@@ -376,10 +378,12 @@ impl BlockDevice for LocalFile {
     fn set_len(&self, len: u64, _leave: AfterDiscard) -> Result<()> {
         self.check_changeable()?;
         if self.fixed_len {
-            return Err(
-                Error::new(Kind::Unsupported, LAYER, "a disk has a fixed length")
-                    .in_file(self.path()),
-            );
+            return Err(Error::new(
+                Kind::Unsupported,
+                LAYER,
+                "cannot change the length of a disk device",
+            )
+            .in_file(self.path()));
         }
         let _one_at_a_time = self.resizing.lock();
         match self.len.load(Ordering::SeqCst) {

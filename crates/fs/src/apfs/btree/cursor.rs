@@ -84,7 +84,9 @@ impl<'t> Cursor<'t> {
             Ordering::Less => Ok(()),
             _ => Err(self.tree.corrupt(
                 b,
-                format_args!("key {b_index} does not come after the one before it"),
+                format_args!(
+                    "the keys are out of order: key {b_index} does not sort after the key before it"
+                ),
             )),
         }
     }

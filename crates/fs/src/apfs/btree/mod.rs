@@ -183,7 +183,9 @@ impl Tree {
         let root = reader.read(root)?;
         let corrupt = |message: String| store.corrupt(kind.layer(), root.oid, root.paddr, message);
         if root.flags & node_flags::ROOT == 0 {
-            return Err(corrupt("not the root of a tree".to_owned()));
+            return Err(corrupt(
+                "expected the root node of a tree, found another node".to_owned(),
+            ));
         }
         if root.level >= MAX_LEVELS {
             return Err(corrupt(format!(
@@ -337,7 +339,7 @@ impl Tree {
         else {
             return Err(self.corrupt(
                 parent,
-                format_args!("entry {index} does not point to a node"),
+                format_args!("entry {index} of the index node has no valid node number"),
             ));
         };
         // In a hashed tree object numbers of children are relative to the root's.
@@ -349,7 +351,7 @@ impl Tree {
         let Some(oid) = oid.get().checked_add(base).map(Oid) else {
             return Err(self.corrupt(
                 parent,
-                format_args!("entry {index} does not point to a node"),
+                format_args!("entry {index} of the index node has no valid node number"),
             ));
         };
         let node = match &self.nodes {
@@ -372,7 +374,7 @@ impl Tree {
             return Err(self.corrupt(&node, message));
         }
         if node.count == 0 {
-            return Err(self.corrupt(&node, "a node in use holds no keys"));
+            return Err(self.corrupt(&node, "the node is in use, but has no keys"));
         }
         Ok(node)
     }
@@ -434,7 +436,10 @@ impl Reader<'_> {
             };
             let header = self.store.check(layer, &bytes, paddr, &expected)?;
             if matches!(self.addressing, Addressing::Virtual(..)) && header.xid.get() != xid.0 {
-                let message = format!("expected transaction {xid}, found {}", header.xid);
+                let message = format!(
+                    "the object map records transaction {xid}, but the node has {}",
+                    header.xid
+                );
                 return Err(self.store.corrupt(layer, oid, paddr, message));
             }
         }

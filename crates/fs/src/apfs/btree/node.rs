@@ -49,7 +49,10 @@ impl Node {
         let (head, _) = NodeRaw::read_from_prefix(&bytes).map_err(|_| "is truncated")?;
         let (flags, level) = (head.flags.get(), head.level.get());
         if (flags & node_flags::LEAF != 0) != (level == 0) {
-            return Err(format!("has flags {flags:#x} on level {level}"));
+            return Err(format!(
+                "has flags {flags:#x}, which do not fit its level {level}: only nodes of level 0 \
+                 are leaves"
+            ));
         }
         let info = if flags & node_flags::ROOT != 0 {
             TREE_INFO
@@ -67,9 +70,10 @@ impl Node {
                 ..sizes
             }),
             (true, None) => {
-                return Err("keys of fixed length in a tree with keys of variable \
-                                        length"
-                    .to_owned());
+                return Err(
+                    "the node has keys of fixed length, but its tree keys of variable length"
+                        .to_owned(),
+                );
             }
         };
         let entry = if fixed.is_some() {
@@ -84,7 +88,7 @@ impl Node {
                 .is_none_or(|needed| needed > table.len())
         {
             return Err(format!(
-                "claims {count} keys in a table of {} bytes at {start}",
+                "records {count} keys, which do not fit in its table of {} bytes at byte {start}",
                 table.len()
             ));
         }
@@ -101,7 +105,7 @@ impl Node {
         };
         match (0..count).find(|&index| node.entry(index).is_none()) {
             Some(index) => Err(format!(
-                "key or value {index} of {count} reaches out of the node"
+                "key or value {index} of {count} reaches past the end of the node"
             )),
             None => Ok(node),
         }

@@ -115,7 +115,10 @@ impl Plan {
         encryption: Option<&VolumeEncryption>,
     ) -> Result<Self> {
         if options.volumes.is_empty() {
-            return Err(Error::invalid(LAYER, "a new container requires a volume"));
+            return Err(Error::invalid(
+                LAYER,
+                "cannot create a container without a volume",
+            ));
         }
         let mut trees = vec![tree];
         trees.resize_with(options.volumes.len(), || Tree::empty(options.created));

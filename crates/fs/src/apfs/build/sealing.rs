@@ -61,7 +61,7 @@ impl BlockDevice for EncryptingContainer<'_> {
             AfterDiscard::Any => Ok(()),
             AfterDiscard::Zeros => Err(Error::unsupported(
                 LAYER,
-                "an encrypted volume cannot have unwritten zeros",
+                "an encrypted volume cannot have sparse zeros: they must be written",
             )),
         }
     }
@@ -75,7 +75,10 @@ impl BlockDevice for EncryptingContainer<'_> {
     }
 
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::unsupported(LAYER, "a container has a fixed length"))
+        Err(Error::unsupported(
+            LAYER,
+            "cannot change the length of a container while it is created",
+        ))
     }
 
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {

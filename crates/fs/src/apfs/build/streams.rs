@@ -344,7 +344,7 @@ fn prepare_attributes(source: &mut SourceNode) -> Result<()> {
         if &**name == xattr_name::SYMLINK {
             return Err(Error::unsupported(
                 LAYER,
-                format!("the attribute {name} is reserved for the volume"),
+                format!("cannot set the attribute {name}, which the volume uses for its own data"),
             ));
         }
         if &**name == xattr_name::FINDER_INFO

@@ -62,7 +62,8 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
     }
     if copied != newest {
         let message = format!(
-            "the copy is of transaction {copied}, the newest is {newest}: it was not unmounted"
+            "the superblock in block 0 has transaction {copied}, but the newest checkpoint has \
+             {newest}: the container was not unmounted"
         );
         report.note(wrong(store, Paddr(0), message));
         return Ok(());
@@ -77,7 +78,8 @@ fn anchor(store: &Store, raw: &ContainerRaw, report: &mut Report<'_>) -> Result<
         report.warning(wrong(
             store,
             Paddr(0),
-            "is not a copy of the superblock of the same transaction",
+            "the superblock in block 0 differs from the superblock of the checkpoint with the same \
+             transaction number",
         ));
     }
     Ok(())
@@ -127,7 +129,8 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
         let (index, len, next, all) = (index.get(), len.get(), next.get(), all.get());
         if index >= all || len > all || !ring(index, len, next, all) {
             warn(format!(
-                "{what}: {len} blocks from {index} on and the next at {next}, in a ring of {all}"
+                "invalid {what}: the superblock records {len} blocks from block {index} on and \
+                 {next} as the next free block, in an area of {all} blocks"
             ));
         }
     }
@@ -147,14 +150,14 @@ fn superblock(container: &Container, desc: &Range<u64>, report: &mut Report<'_>)
         .map_or(0, |last| last + 1);
     if slots > raw.max_volumes.get() as usize {
         warn(format!(
-            "has a volume in slot {slots} of {}",
+            "lists a volume in slot {slots}, but has room for {}",
             raw.max_volumes
         ));
     }
     let mut oids: Vec<_> = container.volume_oids().map(|oid| oid.0).collect();
     oids.sort_unstable();
     if oids.windows(2).any(|pair| pair[0] == pair[1]) {
-        report.damage(wrong(store, place, "names a volume twice"));
+        report.damage(wrong(store, place, "lists a volume twice"));
     }
 }
 
@@ -179,7 +182,7 @@ fn ring(
             let newer = header.xid.get() > raw.object.xid.get();
             if newer && !within && verify(&block) {
                 let message = format!(
-                    "an object of transaction {}, which was not completed",
+                    "the object is of transaction {}, which was not completed",
                     header.xid
                 );
                 report.note(store.corrupt(LAYER, header.oid.into(), paddr, message));
@@ -217,7 +220,7 @@ fn objects(
         let mut wrong = |message: String| report.warning(store.corrupt(LAYER, oid, paddr, message));
         if paddr.0 != data.start + at % count {
             wrong(format!(
-                "the checkpoint map places the object here, expected block {}",
+                "the checkpoint map records this block for the object, expected block {}",
                 data.start + at % count
             ));
         }
@@ -229,7 +232,7 @@ fn objects(
         }
         if oid < Oid::FIRST_USER || oid.0 >= raw.next_oid.get() {
             wrong(format!(
-                "its number is not from {:#x} to {:#x}",
+                "the object number is not in the range {:#x} to {:#x}",
                 Oid::FIRST_USER,
                 raw.next_oid.get().saturating_sub(1)
             ));
@@ -250,7 +253,7 @@ fn objects(
     }
     if at - first != u64::from(raw.data_len.get()) {
         let message = format!(
-            "expected {} blocks of objects, the checkpoint maps have {}",
+            "the superblock records {} blocks of objects, but the checkpoint maps list {}",
             raw.data_len,
             at - first
         );
@@ -264,7 +267,7 @@ fn objects(
             report.damage(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                format!("the {what} is in no checkpoint map"),
+                format!("no checkpoint map lists the {what}"),
             ));
         }
     }

@@ -16,7 +16,7 @@ pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.copy(|raw| raw.next_oid = 7.into()),
         Severity::Warning,
-        "is not a copy of the superblock",
+        "differs from the superblock of the checkpoint",
     ),
     (
         |p| p.superblock(|raw| raw.next_xid = 1.into()),
@@ -36,7 +36,7 @@ pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.superblock(|raw| raw.data_len = 99.into()),
         Severity::Warning,
-        "expected 99 blocks of objects",
+        "records 99 blocks of objects",
     ),
     (
         |p| p.superblock(|raw| raw.omap_oid = 5.into()),
@@ -46,7 +46,7 @@ pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.superblock(|raw| raw.volume_oids[1] = raw.volume_oids[0]),
         Severity::Damage,
-        "names a volume twice",
+        "lists a volume twice",
     ),
     (
         |p| p.superblock(|raw| raw.volume_oids[0] = 0x7777.into()),
@@ -61,17 +61,17 @@ pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.superblock(|raw| raw.reaper_oid = 0x7777.into()),
         Severity::Damage,
-        "the reaper is in no checkpoint map",
+        "no checkpoint map lists the reaper",
     ),
     (
         |p| p.superblock(|raw| raw.next_oid = 0x401.into()),
         Severity::Warning,
-        "its number is not from 0x400 to 0x400",
+        "the object number is not in the range 0x400 to 0x400",
     ),
     (
         |p| p.map(|bytes| bytes[0x20] = 0),
         Severity::Damage,
-        "has wrong flags for its position",
+        "has a wrong flag: only the last",
     ),
     (
         |p| p.map(|bytes| bytes[0x28] = 9),
@@ -133,12 +133,12 @@ pub(in crate::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.devices[0].free = 5.into()),
         Severity::Damage,
-        "counts 5 free blocks",
+        "records 5 free blocks",
     ),
     (
         |p| p.space(|raw| raw.devices[0].chunks = 9.into()),
         Severity::Damage,
-        "counts 9 chunks",
+        "records 9 chunks",
     ),
     (
         |p| p.space(|raw| raw.pool_blocks = 3.into()),
@@ -183,7 +183,7 @@ pub(in crate::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.space(|raw| raw.devices[1].free = 1.into()),
         Severity::Warning,
-        "for a second device",
+        "records a second device",
     ),
     (
         |p| p.space(|raw| raw.ring_multiplier = 3.into()),
@@ -228,7 +228,7 @@ pub(in crate::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.cib(|raw| raw.index = 4.into()),
         Severity::Damage,
-        "expected number 0 with 1 entries, found number 4",
+        "with number 0 and 1 entries, found number 4",
     ),
     (
         |p| p.cib(|raw| raw.object.xid = 99.into()),
@@ -243,17 +243,17 @@ pub(in crate::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.chunk(|raw| raw.xid = 1.into()),
         Severity::Warning,
-        "the newest chunk in it of 1",
+        "but its newest chunk of 1",
     ),
     (
         |p| p.chunk(|raw| raw.free = 5.into()),
         Severity::Damage,
-        "but the count is 5",
+        "but its record has 5",
     ),
     (
         |p| p.chunk(|raw| raw.first = 5.into()),
         Severity::Damage,
-        "records block 5",
+        "has block 5 as its first",
     ),
     (
         |p| p.chunk(|raw| raw.bitmap = 5.into()),
@@ -271,12 +271,12 @@ pub(in crate::apfs) const SPACE: &[Corruption] = &[
     (
         |p| p.flip(0),
         Severity::Damage,
-        "blocks 0 to 0 are in use but marked free",
+        "blocks 0 to 0 are in use, but marked as free",
     ),
     (
         |p| p.flip(1000),
         Severity::Warning,
-        "1 blocks are marked used but not used, the first is 1000",
+        "1 blocks are marked as used, but nothing uses them; the first is block 1000",
     ),
     (|p| p.pool_bitmap()[0] ^= 1, Severity::Damage, "of the pool"),
 ];
@@ -285,12 +285,12 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
     (
         |p| p.container_omap(|raw| raw.flags = 0.into()),
         Severity::Warning,
-        "for its kind",
+        "flag 1 (manually managed)",
     ),
     (
         |p| p.omap(|raw| raw.flags = 1.into()),
         Severity::Warning,
-        "for its kind",
+        "flag 1 (manually managed)",
     ),
     (
         |p| p.omap(|raw| raw.tree_type = 9.into()),
@@ -315,7 +315,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             });
         },
         Severity::Damage,
-        "with unexpected flags for its kind",
+        "has storage flags that do not fit its tree",
     ),
     (
         |p| {
@@ -398,7 +398,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.object.xid = 77.into());
         },
         Severity::Damage,
-        "found 77",
+        "but the node has 77",
     ),
     (
         |p| {
@@ -440,7 +440,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.count = 0.into());
         },
         Severity::Damage,
-        "holds no keys",
+        "has no keys",
     ),
     (
         |p| {
@@ -448,7 +448,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.count = 9999.into());
         },
         Severity::Damage,
-        "claims 9999 keys",
+        "records 9999 keys",
     ),
     (
         |p| {
@@ -464,7 +464,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.flags = (raw.flags.get() | 0x40).into());
         },
         Severity::Warning,
-        "unexpected flags",
+        "of which some are unexpected",
     ),
     (
         |p| {
@@ -472,7 +472,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             p.node(leaf, |raw| raw.free.len = 9999.into());
         },
         Severity::Damage,
-        "reaches out of the node",
+        "reaches past the end of the node",
     ),
     (
         |p| {
@@ -484,7 +484,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             });
         },
         Severity::Damage,
-        "does not come after the one before it",
+        "does not sort after the key before it",
     ),
     (
         |p| {
@@ -513,7 +513,7 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
             });
         },
         Severity::Damage,
-        "its first key sorts before the one in its parent",
+        "its first key sorts before its key in the parent node",
     ),
 ];
 
@@ -541,7 +541,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
         Severity::Damage,
-        "not below the root",
+        "cannot be reached from the root",
     ),
     (
         |p| p.inode("symlink", |raw| raw.mode = 0o777.into()),
@@ -556,7 +556,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
         Severity::Warning,
-        "counts 3 entries",
+        "records 3 entries",
     ),
     (
         |p| p.inode("folder", |raw| raw.mode = 0o100_755.into()),
@@ -566,7 +566,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.inode("first name", |raw| raw.children_or_links = 7.into()),
         Severity::Warning,
-        "counts 7 names, 2 exist",
+        "records 7 names, but 2 exist",
     ),
     (
         |p| p.inode("first name", |raw| raw.parent_id = 3.into()),
@@ -623,7 +623,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
         Severity::Damage,
-        "has 99999 bytes in extents for 4096",
+        "has 99999 bytes of contents, but its extents have only 4096",
     ),
     (
         |p| p.stream("with attributes", |raw| raw.allocated = 8192.into()),
@@ -633,12 +633,12 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()),
         Severity::Damage,
-        "are not whole blocks",
+        "both must be multiples of the block size",
     ),
     (
         |p| p.extent("with attributes", |raw| raw.paddr = (1 << 40).into()),
         Severity::Damage,
-        "are not among the",
+        "reaches past the end of the container",
     ),
     (
         |p| p.extent("with attributes", |raw| raw.paddr = 1.into()),
@@ -689,7 +689,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
             );
         },
         Severity::Warning,
-        "belongs to object",
+        "the link map records object",
     ),
     (
         |p| p.xattr("small", |value| value[0] = 3),
@@ -699,7 +699,7 @@ pub(in crate::apfs) const FILES: &[Corruption] = &[
     (
         |p| p.xattr("large", |value| value[5] ^= 0x40),
         Severity::Damage,
-        "has 20000 bytes in extents for 0",
+        "has 20000 bytes of contents, but its extents have only 0",
     ),
     (
         |p| {
@@ -728,12 +728,12 @@ pub(in crate::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.reference(|raw| raw.owner = 3.into()),
         Severity::Warning,
-        "are said to be of object 0x3",
+        "has the invalid owner 0x3",
     ),
     (
         |p| p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1)),
         Severity::Damage,
-        "of kind 9",
+        "the kind 9",
     ),
     (
         |p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()),
@@ -763,12 +763,12 @@ pub(in crate::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.next_file_id = 0x11.into()),
         Severity::Damage,
-        "the next object number is 0x11",
+        "the next object number is recorded as 0x11",
     ),
     (
         |p| p.volume(|raw| raw.allocated_blocks = 7.into()),
         Severity::Warning,
-        "counts 7 blocks of its own",
+        "records 7 blocks of its own",
     ),
     (
         |p| p.volume(|raw| raw.name = [0; VOLUME_NAME_LEN]),
@@ -778,12 +778,12 @@ pub(in crate::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.snapshots = 3.into()),
         Severity::Warning,
-        "counts 3 snapshots",
+        "records 3 snapshots",
     ),
     (
         |p| p.volume(|raw| raw.total_blocks_freed = 9999.into()),
         Severity::Warning,
-        "freed 9999 blocks",
+        "records 9999 freed blocks",
     ),
     (
         |p| p.volume(|raw| raw.index = 4.into()),
@@ -803,7 +803,7 @@ pub(in crate::apfs) const VOLUME: &[Corruption] = &[
     (
         |p| p.volume(|raw| raw.object.xid = 1.into()),
         Severity::Damage,
-        "expected transaction 2, found 1",
+        "records transaction 2 for the superblock, but it has 1",
     ),
     (
         |p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()),

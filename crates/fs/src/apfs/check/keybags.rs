@@ -123,7 +123,7 @@ pub(super) fn jumpstart(
             LAYER,
             Oid(paddr.0),
             paddr,
-            format!("claims {count} runs of blocks"),
+            format!("records {count} runs of blocks, which do not fit in its block"),
         )),
     }
     Ok(())

@@ -115,14 +115,15 @@ impl Checker<'_> {
         if is_reaping(&objects) {
             report.note(wrong(
                 LAYER,
-                "a deletion is in progress; the blocks of it are not known",
+                "a deletion is in progress, so it is unknown which blocks are still in use for it",
             ));
             blocks.incomplete = true;
         }
         if raw.blocked_out.count.get() != 0 || raw.evict_tree_oid.get() != 0 {
             report.note(wrong(
                 LAYER,
-                "a shrink is in progress; the blocks of it are not known",
+                "a shrink of the container is in progress, so it is unknown which blocks are in \
+                 use for it",
             ));
             blocks.incomplete = true;
         }
@@ -240,7 +241,7 @@ fn what_is_odd(bytes: &[u8]) -> Option<String> {
             .checked_sub(reaper.head.get())
             .map(|more| more + 1);
         return (lists != Some(reaper.lists.get().into()))
-            .then(|| format!("counts {} lists, but has none", reaper.lists));
+            .then(|| format!("records {} lists, but has none", reaper.lists));
     }
     let counts = [
         reaper.completed_id,

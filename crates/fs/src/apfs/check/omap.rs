@@ -170,9 +170,9 @@ impl CheckedObjects {
                     if OmapSnapshotRaw::read_from_prefix(leaf.value)
                         .is_ok_and(|(value, _)| value.oid.get() != 0)
                     {
-                        report.warning(
-                            leaf.wrong(format_args!("unexpected object of snapshot {xid}")),
-                        );
+                        report.warning(leaf.wrong(format_args!(
+                            "the record of snapshot {xid} has an object number, expected 0"
+                        )));
                     }
                     found.push(xid);
                     Ok(())
@@ -273,7 +273,11 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
         |message: String| report.warning(scope.store.corrupt(LAYER, Oid(paddr.0), paddr, message));
     let manual = raw.flags.get() & omap_flags::MANUALLY_MANAGED != 0;
     if manual != (scope.volume == 0) {
-        wrong(format!("unexpected flags {:#x} for its kind", raw.flags));
+        wrong(format!(
+            "its flags are {:#x}: flag 1 (manually managed) belongs in the object map of the \
+             container only",
+            raw.flags
+        ));
     }
     let xid = raw.object.xid.get();
     if xid == 0 || xid > scope.newest.0 {
@@ -294,7 +298,10 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
         }
     }
     if scope.volume == 0 && raw.snapshot_tree_oid.get() != 0 {
-        wrong("the container's map has snapshots".to_owned());
+        wrong(
+            "the object map of the container has snapshots, which only that of a volume can have"
+                .to_owned(),
+        );
     }
 }
 
@@ -309,14 +316,17 @@ fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<Stri
         ));
     }
     if xid == 0 || xid > scope.newest.0 {
-        return Some(format!("is newer than {}, the newest", scope.newest));
+        return Some(format!(
+            "its transaction is not in the range 1 to {}, the newest",
+            scope.newest
+        ));
     }
     if flags & omap_value::DELETED != 0 {
         return None;
     }
     if entry.paddr.0 == 0 || entry.paddr.0 >= scope.store.blocks {
         return Some(format!(
-            "is in block {}, the container has {}",
+            "is in block {}, but the container has {} blocks",
             entry.paddr, scope.store.blocks
         ));
     }

@@ -104,7 +104,7 @@ impl References {
         let is_new = raw.kind() == extent_ref_kind::NEW;
         if is_new == (owner == UPDATE_OWNER) || (is_new && owner < FileId::FIRST_USER.0) {
             report.warning(leaf.wrong(format_args!(
-                "the blocks from {} on are said to be of object {owner:#x}",
+                "the record of the blocks from {} on has the invalid owner {owner:#x}",
                 run.start
             )));
         }
@@ -198,7 +198,7 @@ fn reference(
     };
     if key.kind != record_type::EXTENT_REF {
         report.damage(leaf.wrong(format_args!(
-            "a record of type {} for the blocks from {} on",
+            "unexpected record of type {} for the blocks from {} on",
             key.kind, key.id
         )));
     }
@@ -218,8 +218,8 @@ fn reference(
         Some(end) if known => Some((start..end, raw)),
         _ => {
             let message = format_args!(
-                "{count} blocks from {start}, of kind {}, are not in the container, or the kind \
-                 is unknown",
+                "invalid record of {count} blocks from block {start}: they are not in the \
+                 container, or the kind {} is unknown",
                 raw.kind()
             );
             report.damage(leaf.wrong(message));

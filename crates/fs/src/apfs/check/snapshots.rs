@@ -57,30 +57,29 @@ pub(super) fn read(
                 return Ok(());
             };
             match (key.kind, key.rest) {
-                (record_type::SNAPSHOT, _) => {
-                    match SnapshotRaw::parse(leaf.value) {
-                        Some((raw, name)) => {
-                            if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
-                                report.damage(leaf.wrong(format_args!(
-                                    "snapshot {} has an invalid number",
-                                    key.id
-                                )));
-                            }
-                            let references = Oid::from(raw.extent_ref_tree_oid);
-                            found.push(SnapshotRecord {
-                                xid: key.id.0,
-                                name: String::from_utf8_lossy(name).into_owned(),
-                                references,
-                                superblock: raw.superblock_oid.into(),
-                                has_contents: references.is_some()
-                                    && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
-                            });
+                (record_type::SNAPSHOT, _) => match SnapshotRaw::parse(leaf.value) {
+                    Some((raw, name)) => {
+                        if key.id.0 == 0 || key.id.0 > newest.0 || raw.file_id.get() == 0 {
+                            report.damage(leaf.wrong(format_args!(
+                                "the record of snapshot {} has an invalid transaction number or no \
+                                 object number",
+                                key.id
+                            )));
                         }
-                        None => report.damage(
-                            leaf.wrong(format_args!("malformed record of snapshot {}", key.id)),
-                        ),
+                        let references = Oid::from(raw.extent_ref_tree_oid);
+                        found.push(SnapshotRecord {
+                            xid: key.id.0,
+                            name: String::from_utf8_lossy(name).into_owned(),
+                            references,
+                            superblock: raw.superblock_oid.into(),
+                            has_contents: references.is_some()
+                                && raw.flags.get() & snapshot_flags::PENDING_DATALESS == 0,
+                        });
                     }
-                }
+                    None => report.damage(
+                        leaf.wrong(format_args!("malformed record of snapshot {}", key.id)),
+                    ),
+                },
                 (record_type::SNAPSHOT_NAME, KeyRest::Name(name))
                     if key.id == SNAPSHOT_NAMES_ID =>
                 {
@@ -90,7 +89,8 @@ pub(super) fn read(
                         .insert(xid, String::from_utf8_lossy(name).into_owned())
                         .is_some()
                     {
-                        report.damage(leaf.wrong(format_args!("two names lead to snapshot {xid}")));
+                        report
+                            .damage(leaf.wrong(format_args!("two names refer to snapshot {xid}")));
                     }
                 }
                 (kind, _) => {
@@ -121,7 +121,7 @@ pub(super) fn read(
         report.warning(wrong(
             LAYER,
             format!(
-                "volume {volume} counts {recorded} snapshots, but has {}",
+                "volume {volume} records {recorded} snapshots, but has {}",
                 found.len()
             ),
         ));
@@ -165,12 +165,13 @@ pub(super) fn superblock(
         raw.snap_meta_tree_oid,
     ];
     if own.iter().any(|oid| oid.get() != 0) {
-        let message = "the superblock of a snapshot has trees of the volume";
+        let message = "the superblock of a snapshot refers to trees that only a volume has";
         report.warning(store.corrupt(LAYER, snapshot.superblock, paddr, message));
     }
     if raw.object.xid.get() > snapshot.xid {
         let message = format!(
-            "transaction {} found, snapshot {} is older",
+            "the superblock of the snapshot has transaction {}, but the snapshot is of the older \
+             transaction {}",
             raw.object.xid, snapshot.xid
         );
         report.damage(store.corrupt(LAYER, snapshot.superblock, paddr, message));

@@ -68,7 +68,7 @@ pub(super) fn superblock(
     let wrong = |message: String| store.corrupt(LAYER, oid, entry.paddr, message);
     if header.xid.get() != entry.xid.0 {
         report.damage(wrong(format!(
-            "expected transaction {}, found {}",
+            "the object map records transaction {} for the superblock, but it has {}",
             entry.xid, header.xid
         )));
     }
@@ -193,7 +193,7 @@ impl VolumeCheck<'_, '_> {
         let recorded = self.raw.allocated_blocks.get();
         if recorded != counted && !blocks.incomplete {
             report.warning(self.wrong(format!(
-                "counts {recorded} blocks of its own, but has {counted}"
+                "records {recorded} blocks of its own, but has {counted}"
             )));
         }
         self.check_next(references.highest, report);
@@ -269,7 +269,7 @@ impl VolumeCheck<'_, '_> {
         let mut warn = |message: String| report.warning(self.wrong(message));
         if slot.is_some_and(|slot| slot != raw.index.get() as usize) {
             warn(format!(
-                "records slot {}, but is in {}",
+                "records slot {} of the container, but is in slot {}",
                 raw.index,
                 slot.unwrap_or(0)
             ));
@@ -282,7 +282,7 @@ impl VolumeCheck<'_, '_> {
         }
         if raw.total_blocks_freed.get() > raw.total_blocks_allocated.get() {
             warn(format!(
-                "freed {} blocks, but allocated {}",
+                "records {} freed blocks, more than the {} that were allocated",
                 raw.total_blocks_freed, raw.total_blocks_allocated
             ));
         }
@@ -303,7 +303,10 @@ impl VolumeCheck<'_, '_> {
         let both =
             volume_incompatible::CASE_INSENSITIVE | volume_incompatible::NORMALIZATION_INSENSITIVE;
         if raw.incompatible_features.get() & both == both {
-            warn("has contradictory flags for the comparison of names".to_owned());
+            warn(
+                "has contradictory flags: names ignore case by one, and respect it by another"
+                    .to_owned(),
+            );
         }
         for (found, expected, what) in [
             (
@@ -325,7 +328,7 @@ impl VolumeCheck<'_, '_> {
         }
         if raw.root_tree_type.get() & object_type::MASK != object_type::BTREE_ROOT {
             warn(format!(
-                "the tree of files has type {:#x}, expected a root",
+                "the tree of files has type {:#x}, expected that of a root node",
                 raw.root_tree_type
             ));
         }
@@ -373,11 +376,16 @@ impl VolumeCheck<'_, '_> {
                 && IntegrityRaw::read_from_prefix(&block)
                     .is_ok_and(|(integrity, _)| integrity.broken_xid.get() != 0)
             {
-                report.note(self.wrong("the seal is broken"));
+                report.note(
+                    self.wrong("the seal is broken: the volume was changed after it was sealed"),
+                );
             }
         }
         if raw.has(volume_incompatible::SEALED) != (raw.integrity_oid.get() != 0) {
-            report.warning(self.wrong("the seal flag and the seal data do not agree"));
+            report.warning(self.wrong(
+                "has either the flag of a sealed volume or the data of a seal, expected both or \
+                 neither",
+            ));
         }
         Ok(())
     }
@@ -531,7 +539,7 @@ impl VolumeCheck<'_, '_> {
         let next = raw.next_file_id.get();
         if highest >= next {
             let message = format!(
-                "the next object number is {next:#x}, but {} use {highest:#x}",
+                "the next object number is recorded as {next:#x}, but {} use {highest:#x}",
                 state.whose
             );
             report.damage(self.wrong(message));
@@ -542,7 +550,7 @@ impl VolumeCheck<'_, '_> {
         let next = self.raw.next_file_id.get();
         if highest >= next || next < FileId::FIRST_USER.0 {
             report.damage(self.wrong(format!(
-                "the next object number is {next:#x}, but {highest:#x} is in use"
+                "the next object number is recorded as {next:#x}, but {highest:#x} is in use"
             )));
         }
     }

@@ -72,8 +72,10 @@ impl Rings<'_> {
         if !free(data_blocks, raw.data_len.get(), blocks)
             || !free(desc_blocks, raw.desc_len.get(), maps + 1)
         {
-            let message =
-                format!("no room for a checkpoint of {blocks} blocks beside the last one");
+            let message = format!(
+                "no room for the changes: the checkpoint area of the container is too small for \
+                 {blocks} blocks beside the last checkpoint"
+            );
             return Err(Error::limit(LAYER, message));
         }
         let (desc_first, data_first) = (

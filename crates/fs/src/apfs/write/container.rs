@@ -203,8 +203,8 @@ impl ContainerState {
         let least = self.least(kept)?;
         if least > to.blocks {
             let message = format!(
-                "{} blocks are too few: blocks up to {} are in use and cannot move; the minimum \
-                 is {least}",
+                "cannot shrink the container to {} blocks: blocks up to {} are in use and cannot \
+                 move; the minimum is {least} blocks",
                 to.blocks, kept.end
             );
             return Err(Error::limit(LAYER, message));
@@ -217,7 +217,7 @@ impl ContainerState {
         }
         Err(Error::limit(
             LAYER,
-            "no room for the space manager before the new end",
+            "cannot shrink the container: no room for its space manager before the new end",
         ))
     }
 

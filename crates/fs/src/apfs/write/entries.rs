@@ -218,10 +218,12 @@ impl Volume {
         inode: &Inode,
         sibling: Option<FileId>,
     ) -> Result<()> {
-        let count = dir
-            .count()
-            .checked_add(1)
-            .ok_or_else(|| Error::limit(LAYER, "the folder is full"))?;
+        let count = dir.count().checked_add(1).ok_or_else(|| {
+            Error::limit(
+                LAYER,
+                "the folder has the maximum number of entries, 2^32 - 1",
+            )
+        })?;
         dir.raw.children_or_links = count.into();
         self.touch(dir);
         self.put_entry(dir.id, name, inode, self.date(), sibling)
@@ -330,7 +332,7 @@ impl Volume {
             self.files.remove(&key)?;
         }
         if !self.records(id, record_type::SIBLING_LINK)?.is_empty() {
-            return Err(corrupt(id, "has more names than its link count"));
+            return Err(corrupt(id, "has more names than its inode records"));
         }
         self.drop_contents(inode)?;
         self.remove_record(RecordKey::single(id, record_type::INODE))
@@ -395,7 +397,10 @@ impl Volume {
             }
             let count = inode.count().checked_add(1);
             inode.raw.children_or_links = count
-                .ok_or_else(|| Error::limit(LAYER, "has too many names").named(name))?
+                .ok_or_else(|| {
+                    Error::limit(LAYER, "has the maximum number of hard links, 2^32 - 1")
+                        .named(name)
+                })?
                 .into();
             inode.raw.changed = volume.date();
             if volume

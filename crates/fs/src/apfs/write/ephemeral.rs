@@ -49,7 +49,7 @@ impl Ephemeral {
             Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "the checkpoint maps have no space manager",
+                "no checkpoint map lists the space manager",
             )
         })?;
         Ok(Self {

@@ -388,7 +388,12 @@ impl Volume {
                         )?;
                         at += raw.blocks();
                     }
-                    _ => return Err(corrupt(stream, "some blocks are shared")),
+                    _ => {
+                        return Err(corrupt(
+                            stream,
+                            "some of its blocks have another owner or a reference count other than 1",
+                        ));
+                    }
                 }
             }
         }
@@ -432,7 +437,7 @@ impl Volume {
                 return Err(Error::new(
                     Kind::Corrupt,
                     LAYER,
-                    format!("block {at} has a record of an unknown kind"),
+                    format!("the reference record of block {at} is of an unknown kind"),
                 ));
             }
             self.remove_reference(first)?;
@@ -495,7 +500,7 @@ impl Volume {
         let end = end.map(|end| next.map_or(end, |next| next.min(end)).min(blocks.end));
         let Some(end) = end.filter(|end| *end > blocks.start) else {
             let message = format!(
-                "no record of the owner of block {}; the volume is damaged",
+                "the volume is damaged: no record of the owner of block {}",
                 blocks.start
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));

@@ -78,8 +78,9 @@ impl OlderCheckpoint {
                 Error::new(Kind::Corrupt, LAYER, message).named(format!("checkpoint {xid}"))
             );
         }
-        let container =
-            Arc::into_inner(container).ok_or_else(|| Error::conflict(LAYER, "is in use"))?;
+        let container = Arc::into_inner(container).ok_or_else(|| {
+            Error::conflict(LAYER, "the container is open elsewhere in this process")
+        })?;
         Ephemeral::read(&container)?.check_idle()?;
         Ok(Some(Self {
             container,
@@ -205,7 +206,9 @@ fn beside(first: u32, wanted: u64, all: u64, windows: &[Window]) -> Result<u32> 
             return Ok(narrow((slot + all + 1 - wanted) % all));
         }
     }
-    let message =
-        format!("no room for a checkpoint of {wanted} blocks beside the two in a ring of {all}");
+    let message = format!(
+        "cannot roll back: no room for {wanted} blocks of a checkpoint beside the two others, in \
+         an area of {all} blocks"
+    );
     Err(Error::limit(LAYER, message))
 }

@@ -71,7 +71,7 @@ impl OpenFork {
             );
         }
         if !inode.is_file() {
-            return refused("only files have contents");
+            return refused("cannot write contents: not a regular file");
         }
         let stream = RecordKey::single(inode.raw.private_id.into(), record_type::DATA_STREAM);
         let users = |record: Vec<u8>| {

@@ -212,7 +212,7 @@ impl FileSystem for ApfsMut {
             )?))));
         }
         let len = usize::try_from(value.info().len)
-            .map_err(|_| Error::unsupported(LAYER, "an attribute larger than memory"))?;
+            .map_err(|_| Error::unsupported(LAYER, "the attribute does not fit in memory"))?;
         Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
     }
 }

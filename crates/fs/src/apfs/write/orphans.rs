@@ -57,7 +57,10 @@ impl Volume {
 
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::invalid(LAYER, "a folder requires a name"));
+            return Err(Error::invalid(
+                LAYER,
+                "cannot create a folder without a name",
+            ));
         }
         check_target(&new.kind)?;
         let id = self.change(true, |volume| {
@@ -99,7 +102,12 @@ impl Volume {
             let entry = volume
                 .entry(private.id, &name_of(id))?
                 .filter(|entry| entry.id() == id);
-            let entry = entry.ok_or_else(|| corrupt(id, "not in its recorded place"))?;
+            let entry = entry.ok_or_else(|| {
+                corrupt(
+                    id,
+                    "not in the private folder, where deleted objects are kept",
+                )
+            })?;
             volume.leave(&mut private, &entry)?;
             volume.put_inode(&private)?;
             inode.raw.parent_id = parent.id.into();

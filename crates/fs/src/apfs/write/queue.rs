@@ -50,7 +50,7 @@ impl Queue {
             Error::new(Kind::Corrupt, LAYER, message).named(format!("free queue node {oid:#x}"))
         };
         let Some((_, bytes)) = objects.iter().find(|(found, _)| *found == oid) else {
-            return Err(corrupt("not in the checkpoint maps".into()));
+            return Err(corrupt("no checkpoint map lists it".into()));
         };
         let node = Node::parse(oid, Paddr(0), bytes.clone().into_boxed_slice(), Some(SIZES))
             .map_err(corrupt)?;

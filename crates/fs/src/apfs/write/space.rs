@@ -144,7 +144,7 @@ impl Space {
             let slot = self.array16(self.head.pool_slots.get(), bitmap)?;
             if u32::from(slot) >= head.ring_blocks.get() {
                 return Err(corrupt(format!(
-                    "has the pool's bitmap {bitmap} in slot {slot} of {}",
+                    "records slot {slot} for bitmap {bitmap} of the pool, but the ring has {} slots",
                     head.ring_blocks
                 )));
             }
@@ -290,7 +290,9 @@ impl Space {
             }
             let (used, _) = run_at(&bits.used, to_usize(at - first), to_usize(end));
             if !used {
-                return Err(corrupt(format!("block {at} is freed but was free already")));
+                return Err(corrupt(format!(
+                    "block {at} would be freed, but is marked as free already"
+                )));
             }
             let (fresh, until) = run_at(&bits.fresh, to_usize(at - first), to_usize(end));
             let part = at..first + until as u64;

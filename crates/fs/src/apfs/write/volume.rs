@@ -410,7 +410,10 @@ impl Volume {
         key.put(&mut bytes);
         match self.files.remove(&bytes)? {
             true => Ok(()),
-            false => Err(corrupt(key.id, "a record of the object is missing")),
+            false => Err(corrupt(
+                key.id,
+                "a record of the object is missing from the tree of files",
+            )),
         }
     }
 

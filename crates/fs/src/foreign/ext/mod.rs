@@ -151,7 +151,7 @@ impl MapReader for Ext {
         let free = count_clear(&bits, count) as u64;
         if free != group.free {
             return Err(wrong(format!(
-                "the bitmap has {free} free blocks, but the descriptor counts {}",
+                "the bitmap has {free} free blocks, but the descriptor records {}",
                 group.free
             )));
         }
@@ -160,7 +160,7 @@ impl MapReader for Ext {
             .find(|run| run_at(&bits, run.start, run.end) != (true, run.end))
         {
             Some(run) => Err(wrong(format!(
-                "a structure of the volume in blocks {run:?} is marked free"
+                "blocks {run:?} of a structure of the volume are marked as free"
             ))),
             None => Ok(MapEntry::Bits(bits)),
         }
@@ -169,8 +169,8 @@ impl MapReader for Ext {
     fn check(&self, map: &ForeignFree) -> Result<()> {
         if self.free != self.superblock.free {
             let message = format!(
-                "the superblock counts {} free blocks, but the group descriptors {}; run `e2fsck \
-                 -f`",
+                "the superblock records {} free blocks, but the group descriptors record {}; run \
+                 `e2fsck -f`",
                 self.superblock.free, self.free
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));

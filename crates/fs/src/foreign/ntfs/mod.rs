@@ -167,9 +167,11 @@ impl NtfsVolume {
     }
 
     fn file(&self, number: u64) -> Result<File> {
-        let record = self
-            .record(number)?
-            .ok_or_else(|| wrong(format!("record {number} is not in use")))?;
+        let record = self.record(number)?.ok_or_else(|| {
+            wrong(format!(
+                "record {number} of a metadata file is marked as not in use"
+            ))
+        })?;
         File::of(&record, &self.boot)
     }
 
@@ -189,7 +191,9 @@ impl NtfsVolume {
             }
             Ok(())
         })?;
-        flags.ok_or_else(|| wrong("the volume record has no state"))
+        flags.ok_or_else(|| {
+            wrong("the volume record has no flags, so the state of the volume is unknown")
+        })
     }
 
     /// Fills `buf` from offset `at` of a file.
@@ -216,7 +220,8 @@ impl NtfsVolume {
                 .len()
                 .min(usize::try_from(bytes - skip).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at_mut(now);
-            let start = start.ok_or_else(|| wrong("a metadata file has a hole"))?;
+            let start =
+                start.ok_or_else(|| wrong("a metadata file has a hole, which is unsupported"))?;
             self.device.read_at(start * size + skip, now)?;
             (skip, rest) = (0, later);
             if rest.is_empty() {

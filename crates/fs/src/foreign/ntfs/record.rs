@@ -83,7 +83,7 @@ impl MftRecord {
             RecordRaw::read_from_prefix(&bytes).map_err(|_| wrong(number, "is truncated"))?;
         match &head.magic {
             b"FILE" => {}
-            b"BAAD" => return Err(wrong(number, "marked as broken")),
+            b"BAAD" => return Err(wrong(number, "marked as damaged by Windows")),
             // Records that were never used.
             _ => return Ok(None),
         }

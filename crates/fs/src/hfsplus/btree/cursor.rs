@@ -61,7 +61,7 @@ impl<'t> Cursor<'t> {
         let next = self.tree.node(node.next, node_kind::LEAF, 1)?;
         if next.previous != node.number {
             let message = format!(
-                "expected node {} as the previous leaf, found {}",
+                "follows leaf {}, but the previous leaf is recorded as {}",
                 node.number, next.previous
             );
             return Err(self.tree.corrupt(next.number, message));
@@ -81,11 +81,14 @@ impl<'t> Cursor<'t> {
             Some(Ordering::Less) => Ok(()),
             Some(_) => Err(self.tree.corrupt(
                 b.number,
-                format!("record {b_index} does not come after the one before it"),
+                format!(
+                    "the records are out of order: record {b_index} does not sort after the record \
+                     before it"
+                ),
             )),
             None => Err(self.tree.corrupt(
                 b.number,
-                format!("malformed key of record {b_index} or the one before it"),
+                format!("malformed key of record {b_index} or of the record before it"),
             )),
         }
     }

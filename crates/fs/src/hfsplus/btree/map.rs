@@ -37,7 +37,10 @@ impl Tree {
         };
         let from = self.map()?.first_free;
         let number = self.find_free(from)?.ok_or_else(|| {
-            let message = format!("expected {} free nodes, found none", self.head.free_nodes);
+            let message = format!(
+                "the header records {} free nodes, but the map of nodes has none",
+                self.head.free_nodes
+            );
             Error::new(Kind::Corrupt, self.kind.layer(), message)
         })?;
         self.mark(number, true)?;
@@ -65,8 +68,12 @@ impl Tree {
     pub(in crate::hfsplus) fn grow(&mut self, file: ForkDevice) -> Result<()> {
         let before = self.head.total_nodes.get();
         let total = file.len() / u64::from(self.node_size);
-        let total = u32::try_from(total)
-            .map_err(|_| Error::limit(self.kind.layer(), "B-tree is full (2^32 nodes)"))?;
+        let total = u32::try_from(total).map_err(|_| {
+            Error::limit(
+                self.kind.layer(),
+                "the B-tree has the maximum of 2^32 nodes",
+            )
+        })?;
         self.map()?;
         self.file = file;
         self.head.total_nodes = total.into();
@@ -142,7 +149,10 @@ impl Tree {
                 || map.bits(self.node_size)
                     > u64::from(total) + u64::from(map_node_bits(self.node_size))
             {
-                return Err(self.corrupt(next, "a map node does not exist"));
+                return Err(self.corrupt(
+                    next,
+                    "the list of map nodes refers to a node that does not exist",
+                ));
             }
             let head: [u8; 12] = self.file.read_array(self.offset(next))?;
             if head[8].cast_signed() != node_kind::MAP {
@@ -154,7 +164,7 @@ impl Tree {
         match map.bits(self.node_size) < u64::from(total) {
             true => Err(self.corrupt(
                 0,
-                format!("the map has fewer bits than the tree has nodes ({total})"),
+                format!("the map of nodes has fewer bits than the tree has nodes ({total})"),
             )),
             false => Ok(map),
         }
@@ -164,7 +174,7 @@ impl Tree {
     fn mark(&mut self, number: u32, used: bool) -> Result<()> {
         let node_size = self.node_size;
         let Some((node, byte)) = self.map()?.place(number, node_size) else {
-            return Err(self.corrupt(number, "the node is past the end of the map"));
+            return Err(self.corrupt(number, "the node is past the end of the map of nodes"));
         };
         let offset = self.offset(node) + byte;
         let [bits] = self.file.read_array(offset)?;
@@ -177,7 +187,10 @@ impl Tree {
             };
             return Err(self.corrupt(
                 number,
-                format!("the node is {is} in the map, expected {expected}; the tree needs repair"),
+                format!(
+                    "the node is {is} in the map of nodes, expected {expected}: run `bandsaw \
+                     repair`"
+                ),
             ));
         }
         self.file.overwrite(offset, &[bits ^ bit])

@@ -228,7 +228,7 @@ impl Tree {
         let attributes = header.attributes.get();
         if attributes & BIG_KEYS == 0 {
             return Err(corrupt(format!(
-                "expected 16-bit key lengths, found attributes {attributes:#x}"
+                "the tree's attributes {attributes:#x} lack the flag of 16-bit key lengths"
             )));
         }
         let index_key =
@@ -349,10 +349,7 @@ impl Tree {
         child.ok_or_else(|| {
             self.corrupt(
                 node.number,
-                format!(
-                    "record {index} does not point to a \
-                                                               node"
-                ),
+                format!("record {index} of the index node has no valid node number"),
             )
         })
     }
@@ -371,7 +368,7 @@ impl Tree {
             return Err(self.corrupt(number, message));
         }
         if node.records == 0 {
-            return Err(self.corrupt(number, "a node in use holds no records"));
+            return Err(self.corrupt(number, "the node is in use, but has no records"));
         }
         Ok(node)
     }

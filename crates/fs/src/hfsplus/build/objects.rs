@@ -131,7 +131,7 @@ impl Objects {
                 Ok(below) if below < u32::MAX - 16 => Ok(Cnid(narrow(cnid))),
                 _ => Err(Error::limit(
                     LAYER,
-                    "too many files and folders for a volume",
+                    "too many files and folders: a volume has room for about 2^32",
                 )),
             }
         };

@@ -57,10 +57,11 @@ pub(super) fn place(
         encode_name(text, &mut name)?;
         order.sort_key(&name, &mut key);
         match sorted.binary_search(&key.as_slice()) {
-            Ok(_) => Err(
-                Error::unsupported(LAYER, "the name is reserved for the volume")
-                    .named(text.trim_end()),
-            ),
+            Ok(_) => Err(Error::unsupported(
+                LAYER,
+                "the name is reserved for the volume's own data",
+            )
+            .named(text.trim_end())),
             Err(before) => Ok((name, key, before)),
         }
     };

@@ -53,7 +53,7 @@ impl Attributes {
             report.damage(wrong(
                 LAYER,
                 format!(
-                    "node {node}: a record of {} is of unknown type or truncated",
+                    "node {node}: a record of object {} is of unknown type or truncated",
                     key.file
                 ),
             ));
@@ -67,7 +67,11 @@ impl Attributes {
         if key.start_block != 0 {
             report.damage(wrong(
                 LAYER,
-                format!("{} begins at block {}", name_of(&key), key.start_block),
+                format!(
+                    "the first record of {} is for block {}, expected 0",
+                    name_of(&key),
+                    key.start_block
+                ),
             ));
         }
         if let AttributeRecord::Fork(fork) = parsed {
@@ -125,7 +129,7 @@ impl Attributes {
             }
             _ => {
                 let message = format!(
-                    "extents of {} from block {} do not continue any other",
+                    "the extents of {} from block {} on do not continue the extents before",
                     name_of(key),
                     key.start_block
                 );
@@ -140,7 +144,7 @@ impl Attributes {
         if open.found != u64::from(open.wanted) {
             let name = decode_attribute_name(&open.name);
             let message = format!(
-                "expected {} blocks of {name} of object {}, found extents of {}",
+                "expected {} blocks for {name} of object {}, but its extents have {}",
                 open.wanted, open.id, open.found
             );
             report.damage(wrong(LAYER, message));

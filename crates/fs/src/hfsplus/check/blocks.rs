@@ -117,7 +117,7 @@ pub(super) fn check_bitmap(
     let needed = u64::from(total_blocks).div_ceil(8);
     if file.len() < needed {
         let message = format!(
-            "expected {needed} bytes for {total_blocks} blocks, found {}",
+            "the bitmap needs {needed} bytes for {total_blocks} blocks, but has {}",
             file.len()
         );
         report.damage(wrong(LAYER, message));
@@ -203,7 +203,7 @@ impl BitmapDifferences {
         }
         if let Some(first) = self.leaked_first {
             let message = format!(
-                "{} blocks are marked used but not used, the first is {first}",
+                "{} blocks are marked as used, but nothing uses them; the first is block {first}",
                 self.leaked_total
             );
             report.warning(wrong(LAYER, message));
@@ -214,7 +214,10 @@ impl BitmapDifferences {
 fn lost((start, end): (u64, u64)) -> bandsaw_core::Error {
     wrong(
         LAYER,
-        format!("blocks {start} to {} are in use but marked free", end - 1),
+        format!(
+            "blocks {start} to {} are in use, but marked as free",
+            end - 1
+        ),
     )
 }
 

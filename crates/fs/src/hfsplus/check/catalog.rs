@@ -145,7 +145,7 @@ impl<'h> Catalog<'h> {
             return report.damage(wrong(
                 LAYER,
                 format!(
-                    "unexpected thread under the name {:?}",
+                    "a thread record has the name {:?}, expected none",
                     decode_name(key.name)
                 ),
             ));
@@ -174,18 +174,25 @@ impl<'h> Catalog<'h> {
             report.warning(wrong(
                 LAYER,
                 format!(
-                    "flags {:#06x} of folder {id}: bits 0 and 1 are for files",
+                    "the flags {:#06x} of folder {id} include bits 0 or 1, which only files can \
+                     have",
                     object.flags
                 ),
             ));
         }
         let mode = folder.bsd.file_mode.get();
         if mode != 0 && folder.bsd.mode_type() != mode_type::FOLDER {
-            report.damage(wrong(LAYER, format!("folder {id} has mode {mode:#o}")));
+            report.damage(wrong(
+                LAYER,
+                format!("folder {id} has mode {mode:#o}, which is not that of a folder"),
+            ));
         }
         if id == Cnid::ROOT && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
         {
-            report.warning(wrong(LAYER, "the name of the root folder is locked"));
+            report.warning(wrong(
+                LAYER,
+                "the root folder has the flag that locks its name",
+            ));
         }
         self.folders += u64::from(id != Cnid::ROOT);
         self.encodings |= encoding_bit(folder.text_encoding.get());
@@ -216,7 +223,10 @@ impl<'h> Catalog<'h> {
         };
         let mode = file.bsd.file_mode.get();
         if mode != 0 && !mode_type::OF_FILES.contains(&file.bsd.mode_type()) {
-            report.damage(wrong(LAYER, format!("file {id} has mode {mode:#o}")));
+            report.damage(wrong(
+                LAYER,
+                format!("file {id} has mode {mode:#o}, which is not that of a file"),
+            ));
         }
         if file.bsd.mode_type() == mode_type::SYMLINK && file.kind() != SYMLINK_TYPE {
             report.note(wrong(
@@ -240,7 +250,7 @@ impl<'h> Catalog<'h> {
             report.damage(wrong(
                 LAYER,
                 format!(
-                    "object {id} has the name {:?} on disk",
+                    "object {id} has the invalid name {:?} on disk: it is empty or has a colon",
                     decode_name(key.name)
                 ),
             ));
@@ -326,37 +336,44 @@ impl<'h> Catalog<'h> {
             match group.thread {
                 None if needs_thread => report.damage(wrong(
                     LAYER,
-                    format!("object {id} in folder {parent} has no thread"),
+                    format!("object {id} in folder {parent} has no thread record"),
                 )),
                 Some(lead) if lead.parent != parent => {
                     let message = format!(
-                        "the thread of {id} points to folder {}, but its record is in folder \
-                         {parent}",
+                        "the thread record of object {id} refers to folder {}, but the object is \
+                         in folder {parent}",
                         lead.parent
                     );
                     report.damage(wrong(LAYER, message));
                 }
                 Some(lead) if lead.name != name => {
                     let message = format!(
-                        "the thread of {id} has another name than its record in folder {parent}"
+                        "the thread record of object {id} has another name than the object in \
+                         folder {parent}"
                     );
                     report.damage(wrong(LAYER, message));
                 }
                 Some(lead) if lead.folder != folder => report.damage(wrong(
                     LAYER,
-                    format!("the thread of {id} has the wrong type"),
+                    format!(
+                        "the thread record of object {id} has the wrong type: file for a folder, \
+                         or the reverse"
+                    ),
                 )),
                 Some(_) if !needs_thread => {
                     report.warning(wrong(
                         LAYER,
-                        format!("file {id} has a thread, but not the flag (flags {flags:#06x})"),
+                        format!(
+                            "file {id} has a thread record, but not the flag for it (flags \
+                             {flags:#06x})"
+                        ),
                     ));
                 }
                 _ => {}
             }
             if folder && object.valence != group.children {
                 let message = format!(
-                    "folder {id} counts {} entries, it has {}",
+                    "folder {id} records {} entries, but has {}",
                     object.valence, group.children
                 );
                 report.warning(wrong(LAYER, message));
@@ -364,7 +381,7 @@ impl<'h> Catalog<'h> {
             if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT == 0 {
                 report.warning(wrong(
                     LAYER,
-                    format!("folder {id} has no count of its folders"),
+                    format!("folder {id} does not record the number of folders in it"),
                 ));
             }
             if folder
@@ -373,7 +390,7 @@ impl<'h> Catalog<'h> {
                 && object.folders != group.folders
             {
                 let message = format!(
-                    "folder {id} counts {} folders, it has {}",
+                    "folder {id} records {} folders in it, but has {}",
                     object.folders, group.folders
                 );
                 report.warning(wrong(LAYER, message));
@@ -413,12 +430,17 @@ impl<'h> Catalog<'h> {
                 }
                 None => report.damage(wrong(
                     LAYER,
-                    format!("the thread of {id} points to an object that does not exist"),
+                    format!(
+                        "the thread record of object {id} refers to an object that does not exist"
+                    ),
                 )),
                 Some(object) if !object.folder && group.children > 0 => {
                     report.damage(wrong(
                         LAYER,
-                        format!("{} objects are in {id}, which is a file", group.children),
+                        format!(
+                            "{} objects have {id} as their folder, which is a file",
+                            group.children
+                        ),
                     ));
                 }
                 Some(_) => {}
@@ -509,14 +531,16 @@ impl<'h> Catalog<'h> {
             if u64::from(claimed.get()) != found {
                 report.warning(wrong(
                     layer,
-                    format!("the header counts {claimed} {what}, but the catalog has {found}"),
+                    format!("the header records {claimed} {what}, but the catalog has {found}"),
                 ));
             }
         }
         let missing = self.encodings & !raw.encodings_bitmap.get();
         if missing != 0 {
-            let message =
-                format!("text encodings of the catalog are not marked: missing bits {missing:#x}");
+            let message = format!(
+                "the header lacks the bits {missing:#x} of text encodings that are used in the \
+                 catalog"
+            );
             report.warning(wrong(layer, message));
         }
         let next = raw.next_catalog_id.get();
@@ -524,7 +548,7 @@ impl<'h> Catalog<'h> {
             report.damage(wrong(
                 layer,
                 format!(
-                    "the next object number is {next}, but {} is in use",
+                    "the next object number is recorded as {next}, but {} is in use",
                     self.highest
                 ),
             ));

@@ -61,32 +61,32 @@ pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().free_blocks = 1.into(),
         Severity::Warning,
-        "counts 1 free blocks",
+        "records 1 free blocks",
     ),
     (
         |v| v.header().free_blocks = u32::MAX.into(),
         Severity::Warning,
-        "impossible count of free blocks",
+        "free blocks, more than the",
     ),
     (
         |v| v.header().file_count = 3.into(),
         Severity::Warning,
-        "counts 3 files",
+        "records 3 files",
     ),
     (
         |v| v.header().folder_count = 9.into(),
         Severity::Warning,
-        "counts 9 folders",
+        "records 9 folders",
     ),
     (
         |v| v.header().next_catalog_id = 20.into(),
         Severity::Damage,
-        "the next object number is 20",
+        "the next object number is recorded as 20",
     ),
     (
         |v| v.header().next_allocation = u32::MAX.into(),
         Severity::Warning,
-        "the next allocation block",
+        "the next block to allocate",
     ),
     (
         |v| v.header().catalog_file.total_blocks = 0.into(),
@@ -96,12 +96,12 @@ pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.header().catalog_file.extents[0].start_block = 0xFFFF_0000.into(),
         Severity::Damage,
-        "reach past the volume",
+        "reaches past the end of the volume",
     ),
     (
         |v| v.header().allocation_file.logical_size = 1.into(),
         Severity::Damage,
-        "expected",
+        "the bitmap needs",
     ),
     (
         |v| {
@@ -110,22 +110,22 @@ pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
             v.alternate().catalog_file.logical_size = (1 << 40).into();
         },
         Severity::Damage,
-        "catalog file: 1099511627776 bytes exceed",
+        "catalog file: the recorded length of 1099511627776 bytes exceeds",
     ),
     (
         |v| v.header().data_clump_size = 5.into(),
         Severity::Warning,
-        "the clump of data forks",
+        "the clump size of data forks",
     ),
     (
         |v| v.header().rsrc_clump_size = (2 << 20).into(),
         Severity::Warning,
-        "the clump of resource forks",
+        "the clump size of resource forks",
     ),
     (
         |v| v.header().catalog_file.clump_size = 5.into(),
         Severity::Warning,
-        "the clump of the catalog file",
+        "the clump size of the catalog file",
     ),
     (
         |v| v.header().allocation_file.extents[1].start_block = 8.into(),
@@ -151,12 +151,12 @@ pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
     (
         |v| v.flip(0),
         Severity::Damage,
-        "blocks 0 to 0 are in use but marked free",
+        "blocks 0 to 0 are in use, but marked as free",
     ),
     (
         |v| v.flip(2000),
         Severity::Warning,
-        "1 blocks are marked used but not used, the first is 2000",
+        "1 blocks are marked as used, but nothing uses them; the first is block 2000",
     ),
 ];
 
@@ -184,27 +184,27 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.tree(Cnid::CATALOG).free_nodes = 5.into(),
         Severity::Damage,
-        "counts 5 free nodes",
+        "records 5 free nodes",
     ),
     (
         |v| v.tree(Cnid::CATALOG).leaf_records = 5.into(),
         Severity::Damage,
-        "leaf records: 5",
+        "leaf records: the header records 5",
     ),
     (
         |v| v.tree(Cnid::CATALOG).first_leaf_node = 5.into(),
         Severity::Damage,
-        "first leaf: 5",
+        "first leaf: the header records 5",
     ),
     (
         |v| v.tree(Cnid::CATALOG).last_leaf_node = 1.into(),
         Severity::Damage,
-        "last leaf: 1",
+        "last leaf: the header records 1",
     ),
     (
         |v| v.tree(Cnid::CATALOG).max_key_length = 10.into(),
         Severity::Damage,
-        "longest key is 10",
+        "records 10 bytes for the longest key",
     ),
     (
         |v| v.tree(Cnid::EXTENTS).attributes = 0.into(),
@@ -239,7 +239,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 1).record_count = 0.into(),
         Severity::Damage,
-        "holds no records",
+        "has no records",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).record_count = 9999.into(),
@@ -249,12 +249,12 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.descriptor(Cnid::CATALOG, 1).forward_link = 1.into(),
         Severity::Damage,
-        "as the next node, found",
+        "the next node is recorded as",
     ),
     (
         |v| v.descriptor(Cnid::CATALOG, 1).backward_link = 3.into(),
         Severity::Damage,
-        "expected no previous node, found 3",
+        "the previous node is recorded as 3",
     ),
     (
         |v| {
@@ -262,7 +262,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             v.descriptor(Cnid::CATALOG, last).forward_link = 1.into();
         },
         Severity::Damage,
-        "expected no next node, found 1",
+        "the next node is recorded as 1",
     ),
     (
         |v| {
@@ -284,7 +284,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             node[at + 1] |= 1;
         },
         Severity::Damage,
-        "of its records is odd",
+        "of a record is odd",
     ),
     (
         |v| {
@@ -294,7 +294,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             node[at] = 1;
         },
         Severity::Warning,
-        "the map has bits set past the last",
+        "has bits set past the last",
     ),
     (
         |v| {
@@ -303,7 +303,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             v.node(Cnid::CATALOG, last)[16] ^= 0x40;
         },
         Severity::Damage,
-        "not the one in its parent",
+        "differs from its key in the parent node",
     ),
     (
         |v| {
@@ -318,7 +318,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             node.copy_within(first - 4..first, second - 4);
         },
         Severity::Damage,
-        "is reached twice",
+        "the tree refers to this node twice",
     ),
     (
         |v| {
@@ -332,7 +332,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
     (
         |v| v.node(Cnid::CATALOG, 0)[usize::from(HEADER_MAP_OFFSET)] ^= 0x40,
         Severity::Damage,
-        "in use but free in the map",
+        "in use, but marked as free in the map of nodes",
     ),
     (
         |v| {
@@ -349,7 +349,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             v.node(Cnid::CATALOG, last)[100] = 1;
         },
         Severity::Warning,
-        "is free but not zero",
+        "is free, but not filled with zeros",
     ),
     (
         |v| {
@@ -357,7 +357,7 @@ pub(in crate::hfsplus) const TREES: &[Corruption] = &[
             v.node(Cnid::ATTRIBUTES, last)[100] = 1;
         },
         Severity::Warning,
-        "is free but not zero",
+        "is free, but not filled with zeros",
     ),
 ];
 
@@ -374,17 +374,17 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "the name of the root folder is locked",
+        "the flag that locks its name",
     ),
     (
         |v| v.folder("folder", |raw| raw.valence = 9.into()),
         Severity::Warning,
-        "counts 9",
+        "records 9",
     ),
     (
         |v| v.folder("folder", |raw| raw.flags = 2.into()),
         Severity::Warning,
-        "bits 0 and 1 are for files",
+        "include bits 0 or 1",
     ),
     (
         |v| v.folder("folder", |raw| raw.bsd.file_mode = 0o100_755.into()),
@@ -414,7 +414,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.flags = 0.into()),
         Severity::Warning,
-        "not the flag (flags 0x0000)",
+        "not the flag for it (flags 0x0000)",
     ),
     (
         |v| v.file("symlink", |raw| raw.user_info.file_type = *b"abcd"),
@@ -424,12 +424,12 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.bsd.special = 5.into()),
         Severity::Warning,
-        "has 5 names",
+        "records 5 names",
     ),
     (
         |v| v.thread("file 3", |data| data[7] ^= 1),
         Severity::Damage,
-        "its record is in folder",
+        "but the object is in folder",
     ),
     (
         |v| {
@@ -452,7 +452,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.thread("file 3", |data| data[11] ^= 1),
         Severity::Damage,
-        "has another name than its record",
+        "has another name than the object",
     ),
     (
         |v| v.thread("file 3", |data| data[1] = 3),
@@ -462,17 +462,17 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.thread("inner", |data| data[7] = 200),
         Severity::Damage,
-        "points to folder 200",
+        "refers to folder 200",
     ),
     (
         |v| v.file("file 3", |raw| raw.data_fork.total_blocks = 9.into()),
         Severity::Damage,
-        "expected 9 blocks",
+        "records 9 blocks",
     ),
     (
         |v| v.file("file 3", |raw| raw.data_fork.logical_size = u64::MAX.into()),
         Severity::Damage,
-        "18446744073709551615 bytes exceed",
+        "length of 18446744073709551615 bytes exceeds",
     ),
     (
         |v| {
@@ -481,7 +481,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "reach past the volume",
+        "reaches past the end of the volume",
     ),
     (
         |v| {
@@ -499,7 +499,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
             })
         },
         Severity::Warning,
-        "follows the end of the list",
+        "follows an empty one",
     ),
     (
         |v| {
@@ -522,7 +522,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("file 3", |raw| raw.text_encoding = 5.into()),
         Severity::Warning,
-        "text encodings of the catalog",
+        "of text encodings that are used",
     ),
     (
         |v| v.file("file 3", |raw| raw.flags = 0x22.into()),
@@ -557,7 +557,7 @@ pub(in crate::hfsplus) const CATALOG: &[Corruption] = &[
     (
         |v| v.file("first name", |raw| raw.user_info.file_type = *b"abcd"),
         Severity::Warning,
-        "counts 3 links, 2 exist",
+        "records 3 links, but 2 exist",
     ),
     (
         |v| v.file("with attributes", |raw| raw.flags = 2.into()),
@@ -600,7 +600,7 @@ pub(in crate::hfsplus) const ATTRIBUTES: &[Corruption] = &[
     (
         |v| v.attribute("small", |record| record[11] = 1),
         Severity::Damage,
-        "begins at block 1",
+        "is for block 1",
     ),
     (
         |v| {
@@ -610,7 +610,7 @@ pub(in crate::hfsplus) const ATTRIBUTES: &[Corruption] = &[
             })
         },
         Severity::Damage,
-        "expected 99 blocks of large",
+        "expected 99 blocks for large",
     ),
     (
         |v| {

@@ -88,7 +88,8 @@ impl Forks {
         let capacity = u64::from(wanted) * u64::from(self.block_size);
         if fork.logical_size.get() > capacity {
             let message = format!(
-                "{} bytes exceed {wanted} blocks of together {capacity}",
+                "the recorded length of {} bytes exceeds its {wanted} blocks, which have \
+                 {capacity} bytes",
                 fork.logical_size
             );
             report.damage(wrong(LAYER, message).named(name()));
@@ -113,7 +114,7 @@ impl Forks {
             report.damage(
                 wrong(
                     LAYER,
-                    format!("expected {wanted} blocks, found extents of {found}"),
+                    format!("the fork records {wanted} blocks, but its extents have {found}"),
                 )
                 .named(name()),
             );
@@ -142,7 +143,8 @@ impl Forks {
             found += u64::from(extent.count);
             if extent.end() > u64::from(self.total_blocks) {
                 let message = format!(
-                    "blocks {}+{} reach past the volume's {} blocks",
+                    "the extent from block {} of {} blocks reaches past the end of the volume, \
+                     which has {} blocks",
                     extent.start, extent.count, self.total_blocks
                 );
                 report.damage(wrong(LAYER, message).named(format!("file {id}")));
@@ -152,7 +154,8 @@ impl Forks {
         }
         if all.any(|extent| extent.count != 0) {
             report.warning(
-                wrong(LAYER, "an extent follows the end of the list").named(format!("file {id}")),
+                wrong(LAYER, "an extent follows an empty one, which ends the list")
+                    .named(format!("file {id}")),
             );
         }
         found
@@ -174,7 +177,7 @@ impl Forks {
     pub(super) fn check_overflow(&self, report: &mut Report) {
         for record in self.overflow.iter().filter(|record| !record.used) {
             let message = format!(
-                "extents from block {} on belong to no fork of file {}",
+                "the extents tree has extents from block {} on that no fork of file {} uses",
                 record.start, record.file
             );
             report.damage(wrong("hfs+ extents tree", message));

@@ -137,7 +137,7 @@ impl Links {
                 report.warning(wrong(
                     LAYER,
                     format!(
-                        "file {id} has {} names, expected one in its folder",
+                        "file {id} records {} names, but is not a hard link: expected one",
                         file.bsd.special
                     ),
                 ));
@@ -166,13 +166,13 @@ impl Links {
         } else if number_after(ORPHAN, key.name).is_some() {
             report.warning(wrong(
                 LAYER,
-                format!("file {id} was deleted while open, but still exists"),
+                format!("file {id} was deleted while it was open, and still takes space"),
             ));
         } else {
             report.warning(wrong(
                 LAYER,
                 format!(
-                    "unexpected entry {:?} in the private folder",
+                    "unexpected entry {:?} in the private folder of hard links",
                     decode_name(key.name)
                 ),
             ));
@@ -204,7 +204,10 @@ impl Links {
             if link.filled {
                 report.warning(wrong(
                     LAYER,
-                    format!("link {} has contents of its own", link.id),
+                    format!(
+                        "hard link {} has contents of its own, expected none",
+                        link.id
+                    ),
                 ));
             }
             if !dates.contains(&Some(link.created)) {
@@ -255,7 +258,7 @@ fn check_chains(
         };
         if counted && target.count as usize != group.len() {
             let message = format!(
-                "{prefix}{reference} counts {} links, {} exist",
+                "{prefix}{reference} records {} links, but {} exist",
                 target.count,
                 group.len()
             );

@@ -176,7 +176,7 @@ fn replay_journal(
                        mount for writing completes that";
         report.note(wrong(
             LAYER,
-            format!("{message}; the volume is checked as after that"),
+            format!("{message}; the volume is checked as if that were complete"),
         ));
         let replayed: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(device.clone(), REPLAYED));
         return match recover::give_back(&replayed, header.clone())
@@ -383,10 +383,8 @@ impl Checker<'_> {
         )?;
         let claimed = self.header.raw.free_blocks.get();
         if let Some(free) = free.filter(|&free| free != claimed) {
-            let message = format!(
-                "the header counts {claimed} free blocks, but the bitmap has \
-                                   {free}"
-            );
+            let message =
+                format!("the header records {claimed} free blocks, but the bitmap has {free}");
             self.report.warning(Error::corrupt(
                 HEADER,
                 super::layout::HEADER_OFFSET,

@@ -67,12 +67,12 @@ fn folders_that_count_folders_wrongly_are_found_where_they_must() {
     let wrong: Corruption = (
         |v| v.folder("folder", |raw| raw.folder_count = 9.into()),
         Severity::Warning,
-        "counts 9 folders",
+        "records 9 folders",
     );
     let missing: Corruption = (
         |v| v.folder("folder", |raw| raw.flags = 0.into()),
         Severity::Warning,
-        "has no count of its folders",
+        "does not record the number of folders",
     );
     expect_found(&[wrong, missing], true);
 }
@@ -95,7 +95,7 @@ fn a_folder_in_itself_is_found() {
             .any(|problem| problem.error.to_string().contains(words))
     };
     assert!(
-        report("contains itself") && report("does not come after"),
+        report("contains itself") && report("does not sort after"),
         "{found:#?}"
     );
 }

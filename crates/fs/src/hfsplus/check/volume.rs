@@ -32,19 +32,19 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     let at = |message: String| Error::corrupt(LAYER, HEADER_OFFSET, message);
     if header.total_blocks < 4 {
         report.damage(at(format!(
-            "{} blocks are too few: the minimum is 4",
+            "the header records {} blocks: the minimum is 4",
             header.total_blocks
         )));
     }
     if raw.free_blocks.get() > header.total_blocks {
         report.warning(at(format!(
-            "impossible count of free blocks: {} of {}",
+            "the header records {} free blocks, more than the {} blocks of the volume",
             raw.free_blocks, header.total_blocks
         )));
     }
     if raw.next_allocation.get() >= header.total_blocks {
         report.warning(at(format!(
-            "the next allocation block {} is past the end ({})",
+            "the next block to allocate is recorded as {}, past the end of the volume ({} blocks)",
             raw.next_allocation, header.total_blocks
         )));
     }
@@ -54,7 +54,8 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     ] {
         if !header.is_fork_clump(clump.get()) {
             report.warning(at(format!(
-                "the clump of {what} forks is {clump} bytes, expected a multiple of the block size up to 1 MiB"
+                "the clump size of {what} forks is {clump} bytes, expected a multiple of the block \
+                 size up to 1 MiB"
             )));
         }
     }
@@ -65,7 +66,8 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
     ] {
         if !header.is_file_clump(fork.clump_size.get()) {
             report.warning(at(format!(
-                "the clump of the {what} file is {} bytes, expected a multiple of the block size up to a quarter of the volume",
+                "the clump size of the {what} file is {} bytes, expected a multiple of the block \
+                 size up to a quarter of the volume",
                 fork.clump_size
             )));
         }

@@ -90,8 +90,8 @@ impl UsedBlocks {
         }
         if left > 0 {
             let message = format!(
-                "not enough room: the rebuilt structures need {count} free blocks in at most \
-                 {EXTENTS_PER_RECORD} runs"
+                "not enough room for the rebuilt structures: {count} free blocks in at most \
+                 {EXTENTS_PER_RECORD} runs are required"
             );
             return Err(Error::limit("hfs+ repair", message));
         }

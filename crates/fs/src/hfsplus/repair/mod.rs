@@ -427,7 +427,7 @@ fn put_together(
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "nothing was written: no record of the catalog was found",
+            "nothing was written: no record of the catalog was found, so no file can be recovered",
         ));
     }
     let overflow = salvage.tree(TreeKind::Extents)?;
@@ -446,7 +446,7 @@ fn put_together(
         return Err(Error::new(
             Kind::Corrupt,
             LAYER,
-            "the catalog is not in order",
+            "internal: the catalog has the key order of another tree",
         ));
     };
     let specs = [catalog.spec, overflow.spec, values.spec];

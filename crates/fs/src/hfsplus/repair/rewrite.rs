@@ -265,8 +265,9 @@ impl NewTrees<'_> {
         let unit = (node / size).max(1);
         let bytes = u64::from(wanted) * u64::from(node);
         let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());
-        let blocks = u32::try_from(blocks)
-            .map_err(|_| Error::limit(LAYER, "a tree exceeds the largest volume"))?;
+        let blocks = u32::try_from(blocks).map_err(|_| {
+            Error::limit(LAYER, "a rebuilt tree would need more than 2^32 - 1 blocks")
+        })?;
         let extents = avoid.allocate(blocks, unit, self.header.total_blocks)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
         let bytes = u64::from(blocks) * u64::from(size);

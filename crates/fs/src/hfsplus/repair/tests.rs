@@ -79,12 +79,12 @@ enum Loss {
 const LOSSES: [(&str, &str, Loss); 8] = [
     (
         "catalog",
-        "18446744073709551615 bytes exceed",
+        "length of 18446744073709551615 bytes exceeds",
         Loss::Contents("/folder/inner/file 3"),
     ),
     (
         "catalog",
-        "reach past the volume",
+        "reaches past the end of the volume",
         Loss::Contents("/folder/inner/file 3"),
     ),
     (
@@ -114,7 +114,7 @@ const LOSSES: [(&str, &str, Loss); 8] = [
     ),
     (
         "attributes",
-        "begins at block 1",
+        "is for block 1",
         Loss::Attribute("/with attributes", "small"),
     ),
 ];

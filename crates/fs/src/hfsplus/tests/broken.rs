@@ -135,10 +135,7 @@ fn chains_of_leaves_that_go_round_are_noticed() {
 
     let mut drawn = forest().draw();
     head(drawn.node(leaves[5])).forward_link = u32::try_from(leaves[7]).unwrap().into();
-    expect(
-        drawn,
-        &[&format!("expected node {} as the previous leaf", leaves[5])],
-    );
+    expect(drawn, &[&format!("follows leaf {}", leaves[5])]);
 }
 
 #[test]
@@ -195,7 +192,7 @@ fn tree_headers_that_claim_too_much_are_refused() {
     );
     expect(
         with_header(|header| header.attributes = 0.into()),
-        &["expected 16-bit key lengths"],
+        &["lack the flag of 16-bit key lengths"],
     );
     let mut drawn = forest().draw();
     head(drawn.node(0)).kind = 0;
@@ -222,10 +219,7 @@ fn records_out_of_their_node_are_noticed() {
             |node| head(node).record_count = u16::MAX.into(),
             "65535 records exceed",
         ),
-        (
-            |node| head(node).record_count = 0.into(),
-            "holds no records",
-        ),
+        (|node| head(node).record_count = 0.into(), "has no records"),
         (
             |node| node[508..510].copy_from_slice(&[0xFF, 0xFF]),
             "invalid offset 1 of a record: 65535",
@@ -283,11 +277,11 @@ fn volume_headers_that_make_no_sense_are_refused() {
     );
     expect(
         with_volume_header(|header| header.catalog_file.extents[0].start_block = u32::MAX.into()),
-        &["catalog file", "reach past"],
+        &["catalog file", "reaches past"],
     );
     expect(
         with_volume_header(|header| header.catalog_file.logical_size = u64::MAX.into()),
-        &["catalog file", "bytes of its blocks"],
+        &["catalog file", "exceeds its blocks"],
     );
     expect(
         with_volume_header(|header| header.catalog_file.total_blocks = u32::MAX.into()),
@@ -318,7 +312,7 @@ fn threads_and_records_must_agree() {
         .unwrap_err();
     assert!(
         error.to_string().contains(&format!(
-            "the thread of {orphan} points to \"gone\" in folder 2"
+            "the thread record of object {orphan} refers to \"gone\" in folder 2"
         )),
         "{error}"
     );
@@ -390,11 +384,11 @@ fn forks_that_make_no_sense_are_noticed_when_opened() {
         count,
     };
     let table = [
-        (fork(512, 1, &[extent(900_000, 1)]), "reach past"),
+        (fork(512, 1, &[extent(900_000, 1)]), "reaches past"),
         (fork(512, 2, &[extent(4, 1)]), "missing extents"),
         (
             fork(1 << 40, 1, &[extent(4, 1)]),
-            "exceed the 512 bytes of its blocks",
+            "its blocks, which have 512 bytes",
         ),
         (
             fork(512, 2, &[extent(4, 1), extent(4, 1)]),

@@ -40,7 +40,7 @@ impl Bitmap {
     pub(super) fn new(file: ForkDevice, total: u32) -> Result<Self> {
         if file.len() * 8 < total.into() {
             let message = format!(
-                "{} bytes are too few for the volume's {total} blocks",
+                "the bitmap has {} bytes, too few for the {total} blocks of the volume",
                 file.len()
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message).named("allocation file"));

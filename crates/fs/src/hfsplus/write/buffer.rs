@@ -186,7 +186,7 @@ impl BlockDevice for Buffer {
     fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
         Err(bandsaw_core::Error::unsupported(
             LAYER,
-            "metadata cannot be discarded",
+            "cannot discard metadata: it must be overwritten",
         ))
     }
 
@@ -213,7 +213,7 @@ impl BlockDevice for Buffer {
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
         Err(bandsaw_core::Error::unsupported(
             LAYER,
-            "a volume has a fixed length",
+            "cannot change the length of a volume here: resize the volume instead",
         ))
     }
 

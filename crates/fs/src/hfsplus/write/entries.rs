@@ -286,7 +286,9 @@ impl Volume {
                 .iter()
                 .any(|reserved| order.compare(reserved, &units).is_eq())
         {
-            return Err(Error::invalid(LAYER, "the name is reserved for the volume").named(name));
+            return Err(
+                Error::invalid(LAYER, "the name is reserved for the volume's own data").named(name),
+            );
         }
         match self.try_entry(parent, name)? {
             Some(_) => Err(Error::conflict(LAYER, "already exists").named(name)),

@@ -325,7 +325,7 @@ fn device(volume: &Volume, file: &FileRaw, kind: u8) -> Result<ForkDevice> {
     let capacity = u64::from(raw.total_blocks.get()) * u64::from(volume.read.header.block_size);
     if raw.logical_size.get() > capacity {
         let message = format!(
-            "{} bytes exceed the {capacity} bytes of its blocks",
+            "the recorded length of {} bytes exceeds its blocks, which have {capacity} bytes",
             raw.logical_size
         );
         return Err(

@@ -150,7 +150,8 @@ impl Volume {
             return Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "a hard link points into a private folder that does not exist",
+                "a hard link refers to the private folder of hard links, which does not exist: run \
+                 `bandsaw repair`",
             ));
         };
         self.leave(parent, name, &Object::File(*link))?;

@@ -74,7 +74,8 @@ impl Volume {
             .is_multiple_of(u64::from(journal.sector()))
         {
             let message = format!(
-                "the sector size of the journal, {} bytes, does not fit the volume's blocks",
+                "the journal has a sector size of {} bytes, of which the block size of the volume \
+                 is no multiple",
                 journal.sector()
             );
             return Err(Error::unsupported(LAYER, message));
@@ -100,7 +101,11 @@ impl Volume {
             .info()
             .check(LAYER, info.offset.get(), info.size.get())?;
         if info.flags.get() & journal_flags::IN_VOLUME == 0 || info.size.get() < SIZES[2] {
-            return Err(Error::unsupported(LAYER, "the volume has no journal of its own").at(at));
+            return Err(Error::unsupported(
+                LAYER,
+                "unsupported: the journal of the volume is on another device or too small",
+            )
+            .at(at));
         }
         let journal = Journal::new(
             self.device.clone(),
@@ -126,7 +131,7 @@ impl Volume {
         if self.read.links.journal_count() < narrow::<u32>(JOURNAL_NAMES.len()) {
             self.unmount()?;
             let message = format!(
-                "files named {} are in the root folder",
+                "cannot create a journal: the root folder has a file with its name ({})",
                 JOURNAL_NAMES.join(" or ")
             );
             return Err(Error::conflict(LAYER, message));

@@ -100,7 +100,7 @@ impl Volume {
         let refused = |message: &'static str| Err(Error::conflict(LAYER, message).named(name));
         self.check_own(there.id())?;
         if self.read.links.is_private(there.id()) {
-            return refused("the name is reserved for the volume");
+            return refused("the name is reserved for the volume's own data");
         }
         match (existing, object, there) {
             (ExistingTarget::Error, ..) => refused("already exists"),

@@ -78,9 +78,10 @@ impl Volume {
         };
         match &found.object {
             Object::File(_) => refused(Kind::Invalid, "not a folder"),
-            Object::Folder(_) if self.read.links.is_private(found.object.id()) => {
-                refused(Kind::Unsupported, "the folder is reserved for the volume")
-            }
+            Object::Folder(_) if self.read.links.is_private(found.object.id()) => refused(
+                Kind::Unsupported,
+                "the folder is reserved for the volume's own data",
+            ),
             Object::Folder(_) => Ok(found),
         }
     }

@@ -208,7 +208,7 @@ impl Volume {
         if which == TreeName::Overflow && fork.extents.len() > EXTENTS_PER_RECORD {
             return Err(Error::limit(
                 LAYER,
-                "the extents tree would be too fragmented",
+                "cannot shrink: the extents tree would be too fragmented (limit 8 extents)",
             ));
         }
         self.store_fork(&mut fork, &raw)?;

@@ -47,7 +47,7 @@ impl Volume {
         let block_size = u64::from(self.read.header.block_size);
         let total = u32::try_from(len / block_size).map_err(|_| {
             let message = format!(
-                "blocks of {block_size} bytes allow at most {} bytes",
+                "the volume is too large: with blocks of {block_size} bytes the maximum is {} bytes",
                 self.limits().max
             );
             Error::limit(LAYER, message)
@@ -207,8 +207,8 @@ impl Volume {
         let left = self.bitmap.used_in(end..old_tail.start.0.max(end))?;
         if left > 0 {
             let message = format!(
-                "{left} blocks past the new end are marked used but not used; the volume needs \
-                 repair"
+                "{left} blocks past the new end are marked as used, but nothing uses them; repair \
+                 the volume first"
             );
             return Err(Error::new(Kind::Corrupt, LAYER, message));
         }

@@ -189,7 +189,7 @@ impl Volume {
         if which == TreeName::Overflow && fork.extents.len() > fork.raw.extents.len() {
             return Err(Error::limit(
                 LAYER,
-                "the extents tree is too fragmented to grow",
+                "cannot enlarge the extents tree: it is too fragmented (limit 8 extents)",
             ));
         }
         self.store_fork(&mut fork, &raw)?;
@@ -219,7 +219,7 @@ impl Volume {
             _ => {
                 return Err(Error::limit(
                     LAYER,
-                    "no contiguous room for an attributes tree",
+                    "cannot store attributes: no contiguous free space for an attributes tree",
                 ));
             }
         };
@@ -282,7 +282,10 @@ impl Volume {
             }
             tried += 1;
             if tried == u32::MAX {
-                return Err(Error::limit(LAYER, "all object numbers are in use"));
+                return Err(Error::limit(
+                    LAYER,
+                    "the volume has no free object number: all 2^32 are in use",
+                ));
             }
         }
     }
@@ -316,7 +319,7 @@ pub(super) fn blocks_of(bytes: u64, block_size: u32) -> Result<u32> {
     blocks.ok_or_else(|| {
         Error::limit(
             "hfs+ space",
-            format!("{bytes} bytes do not fit on any volume"),
+            format!("{bytes} bytes exceed the limit of a volume, about 2^32 blocks"),
         )
     })
 }

@@ -12,7 +12,10 @@ use bandsaw_core::{Error, Result};
 impl Volume {
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
         if new.kind == NewKind::Folder {
-            return Err(Error::invalid(LAYER, "a folder requires a name"));
+            return Err(Error::invalid(
+                LAYER,
+                "cannot create a folder without a name",
+            ));
         }
         check_target(&new.kind)?;
         let id = self.change(|volume| {

@@ -71,7 +71,11 @@ impl Volume {
         let buffer = Arc::new(Buffer::new(device.clone(), header.block_size));
         let mut read = HfsPlus::open(buffer.clone())?;
         if header.has(volume_attributes::SOFTWARE_LOCK) {
-            return Err(Error::new(Kind::ReadOnly, LAYER, "the volume is locked"));
+            return Err(Error::new(
+                Kind::ReadOnly,
+                LAYER,
+                "read-only: the volume is locked by a flag in its header",
+            ));
         }
         let message = if !read.problems().is_empty() {
             Some("read-only: the volume is damaged; repair it first")

@@ -103,7 +103,7 @@ pub(super) fn add(
         .map(|bytes| bytes.get());
     if stream.is_some() && kind != mode_type::FILE {
         warn(format!(
-            "has contents, but mode {:#o} is not of a file",
+            "has contents, but its mode {:#o} is not that of a file",
             raw.mode
         ));
     }
@@ -111,23 +111,28 @@ pub(super) fn add(
         != matches!(kind, mode_type::CHAR | mode_type::BLOCK)
     {
         warn(format!(
-            "has a device's number or lacks it, with mode {:#o}",
+            "has mode {:#o}, which contradicts its device number: device files have one, other \
+             files have none",
             raw.mode
         ));
     }
     if (flags & inode_flags::IS_SPARSE != 0) != sparse.is_some() {
-        warn("has a count of sparse bytes, but not the flag".to_owned());
+        warn(
+            "has either the flag of a sparse file or a count of sparse bytes, expected both or \
+             neither"
+                .to_owned(),
+        );
     }
     if raw.uncompressed_size.get() != 0 && flags & inode_flags::HAS_UNCOMPRESSED_SIZE == 0 {
-        warn("has a size of compressed contents, but not the flag".to_owned());
+        warn("has a size of compressed contents, but not the flag for it".to_owned());
     }
     let maintained = flags & inode_flags::MAINTAIN_DIR_STATS != 0;
     if maintained && fields.get(inode_field::DIRECTORY_STATS).is_none() {
-        warn("has folder statistics, but no record of them".to_owned());
+        warn("has the flag for folder statistics, but no record of them".to_owned());
     }
     let name = fields.get(inode_field::NAME).map(until_nul);
     if name.is_none() {
-        warn("has no name".to_owned());
+        warn("its inode records no name".to_owned());
     }
     let parent = FileId::from(raw.parent_id);
     let primary = name.map_or(0, |name| link_hash(parent, name));
@@ -173,7 +178,7 @@ impl Files {
             if group.attributes != 0 || group.links > 0 {
                 report.damage(wrong(
                     LAYER,
-                    format!("object {id:#x} has attributes or names, but does not exist"),
+                    format!("object {id:#x} has attributes or names, but no inode"),
                 ));
             }
             return;
@@ -207,7 +212,10 @@ impl Files {
         if flag(inode_flags::HAS_RESOURCE_FORK) && flag(inode_flags::NO_RESOURCE_FORK) {
             report.warning(wrong(
                 LAYER,
-                format!("object {id:#x} has contradictory flags for its resource fork"),
+                format!(
+                    "object {id:#x} has contradictory flags: one says that it has a resource fork, \
+                     another that it has none"
+                ),
             ));
         }
         let is_link = fields.kind == mode_type::SYMLINK;
@@ -234,7 +242,7 @@ impl Files {
             }
         } else if u64::from(fields.children_or_links) != group.entries {
             let message = format!(
-                "folder {id:#x} counts {} entries, it has {}",
+                "folder {id:#x} records {} entries, but has {}",
                 fields.children_or_links, group.entries
             );
             report.warning(wrong(LAYER, message));

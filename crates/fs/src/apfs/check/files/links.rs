@@ -140,7 +140,9 @@ impl Files {
         if lost > 0 {
             report.damage(wrong(
                 LAYER,
-                format!("{lost} folders are not below the root, the first is {first:#x}"),
+                format!(
+                    "{lost} folders cannot be reached from the root folder; the first is {first:#x}"
+                ),
             ));
         }
     }
@@ -156,25 +158,40 @@ impl Files {
                 (Some(entry), Some(link), Some(map)) if entry == link && map == link.0 => continue,
                 (Some(entry), Some(link), _) if entry != link => {
                     format!(
-                        "entry of object {:#x} and record of object {:#x} differ in name or object",
+                        "the folder entry (object {:#x}) and the name record (object {:#x}) of \
+                         this link differ in name or object",
                         entry.0, link.0
                     )
                 }
                 (Some((object, _)), None, _) => {
-                    format!("used by the entry of object {object:#x}, but no record has the name")
+                    format!(
+                        "a folder entry of object {object:#x} has this link number, but no name \
+                         record has it"
+                    )
                 }
                 (None, Some((object, _)), _) => {
-                    format!("used by a name of object {object:#x}, but by no entry")
+                    format!(
+                        "a name record of object {object:#x} has this link number, but no folder \
+                         entry has it"
+                    )
                 }
                 (_, Some((object, _)), Some(map)) => {
-                    format!("belongs to object {map:#x}, but also to {object:#x}")
+                    format!(
+                        "the link map records object {map:#x}, but the folder entry has object \
+                         {object:#x}"
+                    )
                 }
                 (Some(_), Some(_), None) if self.rules.early => continue,
                 (_, Some((object, _)), None) => {
-                    format!("used by object {object:#x}, but no record points there")
+                    format!(
+                        "object {object:#x} has this link number, but the link map does not record \
+                         it"
+                    )
                 }
                 (_, None, Some(map)) => {
-                    format!("points to object {map:#x}, but is not used by any name")
+                    format!(
+                        "the link map records object {map:#x}, but no name has this link number"
+                    )
                 }
                 (None, None, None) => continue,
             };
@@ -237,7 +254,7 @@ fn check(id: u64, known: &ObjectState, report: &mut Report<'_>) {
             report.warning(wrong(
                 LAYER,
                 format!(
-                    "object {id:#x} is deleted, and counts {} names",
+                    "object {id:#x} is deleted, but its inode records {} names",
                     known.recorded
                 ),
             ));
@@ -248,14 +265,14 @@ fn check(id: u64, known: &ObjectState, report: &mut Report<'_>) {
         report.warning(wrong(
             LAYER,
             format!(
-                "object {id:#x} counts {} names, {} exist",
+                "the inode of object {id:#x} records {} names, but {} exist",
                 known.recorded, known.names
             ),
         ));
     }
     if known.records != known.names && (known.names > 1 || known.records > 1) {
         let message = format!(
-            "object {id:#x} has {} names, and records of {}",
+            "object {id:#x} has {} names in folders, but records for {} of them",
             known.names, known.records
         );
         report.warning(wrong(LAYER, message));

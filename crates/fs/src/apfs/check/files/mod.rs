@@ -127,7 +127,9 @@ impl Files {
     fn crypto_state(&mut self, leaf: &Leaf<'_>, report: &mut Report<'_>) -> Option<()> {
         let (state, rest) = CryptoStateRaw::ref_from_prefix(leaf.value).ok()?;
         if !self.rules.encrypted {
-            report.warning(leaf.wrong("encryption state on a volume that is not encrypted"));
+            report.warning(
+                leaf.wrong("a record has an encryption state, but the volume is not encrypted"),
+            );
         }
         (rest.len() == usize::from(state.key_len.get())).then_some(())
     }
@@ -163,9 +165,9 @@ impl Files {
                 let stream = at.stream_id.get();
                 let private = head.flags.get() & xattr_flags::PRIVATE_STREAM != 0;
                 if private && self.rules.sealed {
-                    report.note(
-                        leaf.wrong(format_args!("{name} has its own stream on a sealed volume")),
-                    );
+                    report.note(leaf.wrong(format_args!(
+                        "attribute {name} has a stream of its own, unexpected on a sealed volume"
+                    )));
                 }
                 self.see(stream);
                 self.stream(stream).use_by_attribute(&at.stream);
@@ -179,7 +181,8 @@ impl Files {
         let id = self.group.id;
         if value.len() > MAX_EMBEDDED_XATTR {
             report.warning(leaf.wrong(format_args!(
-                "{name} of object {id:#x} has {} bytes in the tree",
+                "attribute {name} of object {id:#x} has {} bytes in the tree: the maximum is \
+                 {MAX_EMBEDDED_XATTR}",
                 value.len()
             )));
         }
@@ -196,7 +199,7 @@ impl Files {
             }
             xattr_name::FINDER_INFO if value.len() != 32 => {
                 report.warning(leaf.wrong(format_args!(
-                    "the Finder info of object {id:#x} has {} bytes",
+                    "the Finder info of object {id:#x} has {} bytes, expected 32",
                     value.len()
                 )));
             }
@@ -241,13 +244,15 @@ impl Files {
             || start.checked_add(len).is_none()
         {
             return report.damage(leaf.wrong(format_args!(
-                "stream {id:#x}: {len} bytes at {start} are not whole blocks"
+                "stream {id:#x}: the extent at byte {start} has {len} bytes: both must be \
+                 multiples of the block size"
             )));
         }
         let run = paddr..paddr.saturating_add(len / block);
         if paddr != 0 && run.end > blocks {
             let message = format_args!(
-                "stream {id:#x}: blocks {paddr}+{} are not among the {blocks}",
+                "stream {id:#x}: the extent from block {paddr} of {} blocks reaches past the end \
+                 of the container, which has {blocks} blocks",
                 len / block
             );
             return report.damage(leaf.wrong(message));
@@ -300,7 +305,8 @@ impl Files {
         }
         if name.is_empty() || name.contains('/') {
             report.warning(leaf.wrong(format_args!(
-                "folder {parent:#x} has an entry with the name `{name}`"
+                "folder {parent:#x} has an entry with the invalid name `{name}`: it is empty or \
+                 has a slash"
             )));
         }
         self.group.entries += 1;

@@ -60,12 +60,16 @@ impl StreamSeen {
             ..
         } = self;
         let damage = match () {
-            () if self.gap || sum != end => Some("its extents do not follow each other".to_owned()),
-            () if end < size => Some(format!("has {size} bytes in extents for {end}")),
-            () if *inodes > 0 && *attributes > 0 => {
-                Some("is used by inodes and by attributes".to_owned())
+            () if self.gap || sum != end => Some("its extents overlap or leave a gap".to_owned()),
+            () if end < size => Some(format!(
+                "has {size} bytes of contents, but its extents have only {end}"
+            )),
+            () if *inodes > 0 && *attributes > 0 => Some(
+                "is used by an inode and by an attribute, expected only one of them".to_owned(),
+            ),
+            () if *attributes > 1 => {
+                Some(format!("is used by {attributes} attributes, expected one"))
             }
-            () if *attributes > 1 => Some(format!("is used by {attributes} attributes")),
             () if recorded.is_some_and(|recorded| recorded < *inodes) => Some(format!(
                 "has a reference count of {}, but {inodes} inodes use it",
                 recorded.unwrap_or(0)
@@ -86,7 +90,7 @@ impl StreamSeen {
                 self.sparse
             )),
             () if *inodes > 1 && self.uncloned => {
-                Some("is shared by inodes without the clone flag".to_owned())
+                Some("is shared by several inodes, but one of them has no clone flag".to_owned())
             }
             () if self.differs => Some("its inodes record different sizes".to_owned()),
             () => None,

@@ -88,15 +88,17 @@ impl CheckedSpace<'_> {
             report.damage(wrong(
                 LAYER,
                 format!(
-                    "{} more runs of blocks are in use but marked free",
+                    "{} more runs of blocks are in use, but marked as free",
                     chunks.reported - MAX_REPORTED
                 ),
             ));
         }
         if chunks.lost > 0 {
             let (lost, first) = (chunks.lost, chunks.first_lost);
-            let message =
-                format!("{lost} blocks are marked used but not used, the first is {first}");
+            let message = format!(
+                "{lost} blocks are marked as used, but nothing uses them; the first is block \
+                 {first}"
+            );
             if incomplete {
                 report.note(wrong(LAYER, message + " that could be read"));
             } else {
@@ -108,7 +110,7 @@ impl CheckedSpace<'_> {
             report.damage(wrong(
                 LAYER,
                 format!(
-                    "counts {recorded} free blocks, but its chunks {}",
+                    "records {recorded} free blocks, but its chunks have {}",
                     chunks.free
                 ),
             ));
@@ -146,7 +148,8 @@ impl CheckedSpace<'_> {
         let found = (u64::from(head.index.get()), u64::from(head.count.get()));
         if found != (index, count) {
             let message = format!(
-                "expected number {index} with {count} entries, found number {} with {}",
+                "expected the block of chunk records with number {index} and {count} entries, \
+                 found number {} with {} entries",
                 found.0, found.1
             );
             report.damage(corrupt(message));
@@ -204,8 +207,7 @@ impl CheckedSpace<'_> {
         let recorded =
             ChunkInfoRaw::ref_from_prefix(&block).map_or(0, |(head, _)| head.object.xid.get());
         if newest != recorded {
-            let message =
-                format!("is of transaction {recorded}, the newest chunk in it of {newest}");
+            let message = format!("is of transaction {recorded}, but its newest chunk of {newest}");
             let address = address.unwrap_or(0);
             report.warning(
                 self.store
@@ -234,8 +236,8 @@ impl CheckedSpace<'_> {
             || (place.0 == 0 && free != blocks)
         {
             let message = format!(
-                "chunk {index} records block {} with {found} blocks, {free} of them free; \
-                 expected {blocks} from {first}",
+                "the record of chunk {index} has block {} as its first, {found} blocks and {free} \
+                 free ones; expected {blocks} blocks from block {first}",
                 raw.first
             );
             report.damage(wrong(LAYER, message));
@@ -261,8 +263,7 @@ impl CheckedSpace<'_> {
         if clear != free {
             let at = self.store.offset(place);
             let message = format!(
-                "the bitmap of chunk {index} has {clear} free blocks, but the count is \
-                         {free}"
+                "the bitmap of chunk {index} has {clear} free blocks, but its record has {free}"
             );
             report.damage(Error::corrupt(LAYER, at, message));
         }
@@ -305,8 +306,9 @@ impl Chunks<'_> {
                     if self.reported <= MAX_REPORTED {
                         let (first, last) =
                             (range.start + at as u64, range.start + until as u64 - 1);
-                        let message =
-                            format!("blocks {first} to {last} are in use but marked free: {user}");
+                        let message = format!(
+                            "blocks {first} to {last} are in use, but marked as free: {user}"
+                        );
                         report.damage(wrong(LAYER, message));
                     }
                 }

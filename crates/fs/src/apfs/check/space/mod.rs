@@ -74,7 +74,7 @@ impl<'a> CheckedSpace<'a> {
         let (Some(pool_run), Some(ring_run)) = (pool_run, ring_run) else {
             report.damage(wrong(
                 LAYER,
-                "its pool or the ring of the pool's bitmaps is not in the container",
+                "its pool of blocks, or the ring of the pool's bitmaps, is not in the container",
             ));
             return Ok(None);
         };
@@ -185,7 +185,7 @@ fn check_sizes(store: &Store, head: &SpacemanRaw, report: &mut Report<'_>) {
     if counts != (0, 0, 0, 0, 0) || reserved(main) || reserved(second) {
         report.warning(wrong(
             LAYER,
-            "has counts for a second device, or in unused fields",
+            "records a second device, which only a Fusion drive has, or has data in unused fields",
         ));
     }
     if head.ring_multiplier.get() != RING_VERSIONS {

@@ -85,11 +85,11 @@ impl CheckedSpace<'_> {
             match marked {
                 true => report.warning(wrong(
                     LAYER,
-                    format!("block {block} of the pool is marked used but not used"),
+                    format!("block {block} of the pool is marked as used, but nothing uses it"),
                 )),
                 false => report.damage(wrong(
                     LAYER,
-                    format!("block {block} of the pool is in use but marked free"),
+                    format!("block {block} of the pool is in use, but marked as free"),
                 )),
             }
         }
@@ -116,7 +116,8 @@ impl CheckedSpace<'_> {
                     report.warning(wrong(
                         LAYER,
                         format!(
-                            "the pool's bitmap {index} is newer than transaction {}",
+                            "bitmap {index} of the pool has an invalid transaction number: \
+                             expected 1 to {}, the newest",
                             self.xid
                         ),
                     ));

@@ -25,7 +25,10 @@ impl CheckedSpace<'_> {
             self.queue(queue, name, objects, blocks, report)?;
         }
         if self.head.queues[2] != FreeQueueRaw::default() {
-            report.warning(wrong(LAYER, "has a free queue for a second device"));
+            report.warning(wrong(
+                LAYER,
+                "has a free queue for a second device, which only a Fusion drive has",
+            ));
         }
         if self
             .head
@@ -72,7 +75,8 @@ impl CheckedSpace<'_> {
                 let len = recorded.unwrap_or(1);
                 if recorded == Some(1) {
                     report.warning(leaf.wrong(format_args!(
-                        "block {start} has a count, unexpected for a single block"
+                        "the record of block {start} has a number of blocks, expected none for a \
+                         single block"
                     )));
                 }
                 if xid > newest || xid == 0 {
@@ -104,7 +108,7 @@ impl CheckedSpace<'_> {
                         );
                     }
                     _ => report.damage(leaf.wrong(format_args!(
-                        "{len} blocks from {start} on are not of this queue"
+                        "{len} blocks from block {start} on do not belong in this queue"
                     ))),
                 }
                 Ok(())

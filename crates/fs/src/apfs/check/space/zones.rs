@@ -52,7 +52,7 @@ pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<Str
             let id = zone.id.get();
             let message = match what_is_odd(&zone, block_size) {
                 None if id == 0 || ids.insert(id) => return None,
-                None => "the number of another",
+                None => "the same number as another zone",
                 Some(message) => message,
             };
             Some(format!("zone {index} of the allocator has {message}"))

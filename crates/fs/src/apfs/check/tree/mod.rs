@@ -234,7 +234,10 @@ impl Walker<'_, '_> {
             node_flags::HASHED | node_flags::NO_HEADER
         };
         if node.flags & !(node_flags::ROOT | node_flags::LEAF | node_flags::FIXED | sealed) != 0 {
-            let message = format!("unexpected flags {:#x} for its kind", node.flags);
+            let message = format!(
+                "its flags are {:#x}, of which some are unexpected for a node of this tree",
+                node.flags
+            );
             self.report.warning(self.walk.wrong(oid, paddr, message));
         }
         if !known && let Err(message) = node_space::check(&node) {
@@ -265,7 +268,7 @@ impl Walker<'_, '_> {
         let root = header.object_type() == object_type::BTREE_ROOT;
         if root != parent.is_none() {
             wrong(format!(
-                "type {:#x} found in a node that is {} root",
+                "type {:#x} does not fit a node that is {} root of its tree",
                 header.object_type(),
                 if root { "no" } else { "the" }
             ));
@@ -276,15 +279,15 @@ impl Walker<'_, '_> {
         }
         if header.has_odd_flags(matches!(self.walk.kind, TreeKind::Files { .. })) {
             wrong(format!(
-                "type {:#x} with unexpected flags for its kind",
+                "type {:#x} has storage flags that do not fit its tree",
                 header.kind
             ));
         }
         let xid = header.xid.get();
         match recorded {
-            Some(recorded) if xid != recorded.0 => {
-                wrong(format!("expected transaction {recorded}, found {xid}"))
-            }
+            Some(recorded) if xid != recorded.0 => wrong(format!(
+                "the object map records transaction {recorded}, but the node has {xid}"
+            )),
             _ if xid == 0 || xid > self.walk.newest.0 => {
                 wrong(format!(
                     "the transaction number {xid} is too large: expected at most {}",
@@ -309,7 +312,7 @@ impl Walker<'_, '_> {
         let (root, is_root) = (parent.is_none(), node.flags & node_flags::ROOT != 0);
         let wrong = if root != is_root {
             format!(
-                "has flags {:#x} and is {} root",
+                "has flags {:#x}, which do not fit: it is {} root of the tree",
                 node.flags,
                 if root { "the" } else { "no" }
             )
@@ -325,7 +328,7 @@ impl Walker<'_, '_> {
                 node.level
             )
         } else if node.count == 0 && (!root || node.level > 0) {
-            "holds no keys".to_owned()
+            "has no keys".to_owned()
         } else {
             return true;
         };
@@ -361,7 +364,7 @@ impl Walker<'_, '_> {
                 self.report.damage(self.walk.wrong(
                     node.oid,
                     node.paddr,
-                    format!("entry {index} does not point to a node"),
+                    format!("entry {index} of the index node has no valid node number"),
                 ));
                 continue;
             };
@@ -432,7 +435,9 @@ impl Walker<'_, '_> {
         {
             None | Some(Ordering::Less) => true,
             Some(_) => {
-                let message = format!("key {index} does not come after the one before it");
+                let message = format!(
+                    "the keys are out of order: key {index} does not sort after the key before it"
+                );
                 self.report
                     .damage(self.walk.wrong(node.oid, node.paddr, message));
                 false
@@ -451,8 +456,8 @@ impl Walker<'_, '_> {
         match order {
             Some(Ordering::Equal) | None => {}
             Some(Ordering::Greater) => {
-                let message =
-                    "its first key sorts before the one in its parent, so that a search misses it";
+                let message = "its first key sorts before its key in the parent node, so searches \
+                               do not find it";
                 self.report
                     .damage(self.walk.wrong(node.oid, node.paddr, message));
             }
@@ -460,7 +465,7 @@ impl Walker<'_, '_> {
                 self.report.warning(self.walk.wrong(
                     node.oid,
                     node.paddr,
-                    "its first key is not the one in its parent",
+                    "its first key differs from its key in the parent node",
                 ));
             }
         }

@@ -32,7 +32,7 @@ pub(super) fn check(node: &Node) -> Result<(), String> {
     let values = free + usize::from(head.free.len.get());
     if keys > end || values > end {
         return Err(format!(
-            "the free space from {free} to {values} reaches out of the node"
+            "the free space from byte {free} to {values} reaches past the end of the node"
         ));
     }
     let mut bytes = vec![ByteUse::Unknown; end];

@@ -96,7 +96,7 @@ impl Space {
     ) -> Result<()> {
         if run.end > self.store.blocks {
             return Err(corrupt(format!(
-                "blocks up to {} are not in the container",
+                "blocks up to {} reach past the end of the container",
                 run.end
             )));
         }
@@ -166,8 +166,8 @@ impl Space {
             };
             if blocks > self.per_chunk() || count_clear(&used, to_usize(blocks)) as u64 != free {
                 return Err(corrupt(format!(
-                    "the bitmap of chunk {chunk} does not have {free} free blocks, its recorded \
-                     count"
+                    "the record of chunk {chunk} has {free} free blocks, but its bitmap has \
+                     another number"
                 )));
             }
             self.bits.insert(

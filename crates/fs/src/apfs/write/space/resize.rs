@@ -299,7 +299,8 @@ impl Space {
         let used = self.used_bits(chunk, &raw)?;
         if count_clear(&used, to_usize(blocks)) as u64 != free {
             return Err(corrupt(format!(
-                "the bitmap of chunk {chunk} does not have {free} free blocks, its recorded count"
+                "the record of chunk {chunk} has {free} free blocks, but its bitmap has another \
+                 number"
             )));
         }
         let fresh = vec![0; used.len()];

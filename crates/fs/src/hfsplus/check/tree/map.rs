@@ -24,15 +24,16 @@ impl TreeWalk<'_> {
             let Some(used) = map.bit(number)? else {
                 report.damage(
                     map.walk
-                        .wrong(0, format!("the map ends before node {number}")),
+                        .wrong(0, format!("the map of nodes ends before node {number}")),
                 );
                 return Ok(());
             };
             free += u64::from(!used);
             match (used, map.walk.reached.contains(number)) {
-                (false, true) => {
-                    report.damage(map.walk.wrong(number, "is in use but free in the map"))
-                }
+                (false, true) => report.damage(
+                    map.walk
+                        .wrong(number, "is in use, but marked as free in the map of nodes"),
+                ),
                 (true, false) if !map.walk.incomplete => {
                     first_leaked = if leaked == 0 { number } else { first_leaked };
                     leaked += 1;
@@ -54,7 +55,7 @@ impl TreeWalk<'_> {
         if claimed != free {
             report.damage(self.wrong(
                 0,
-                format!("the header counts {claimed} free nodes, but the map has {free}"),
+                format!("the header records {claimed} free nodes, but the map of nodes has {free}"),
             ));
         }
         self.zeroed(report)
@@ -80,7 +81,10 @@ impl TreeWalk<'_> {
             if first > 0 && first >= self.nodes() {
                 report.warning(self.wrong(
                     0,
-                    format!("the map goes on past the last of {} nodes", self.nodes()),
+                    format!(
+                        "the map of nodes continues past the last of {} nodes",
+                        self.nodes()
+                    ),
                 ));
                 return Ok(());
             }
@@ -95,7 +99,7 @@ impl TreeWalk<'_> {
                 report.warning(self.wrong(
                     0,
                     format!(
-                        "the map has bits set past the last of {} nodes",
+                        "the map of nodes has bits set past the last of {} nodes",
                         self.nodes()
                     ),
                 ));
@@ -159,7 +163,7 @@ impl TreeWalk<'_> {
                 self.progress.check()?;
                 self.file.read_at(self.at(number), &mut buf)?;
                 if !is_zero(&buf) {
-                    report.warning(self.wrong(number, "is free but not zero"));
+                    report.warning(self.wrong(number, "is free, but not filled with zeros"));
                 }
             }
         }

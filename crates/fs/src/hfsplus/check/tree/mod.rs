@@ -133,10 +133,9 @@ impl<'a> TreeWalk<'a> {
             Err(message) => found.push(message),
             Ok(node) => {
                 found.extend(header_node_faults(&node, size));
-                found.extend(
-                    node.odd_offset()
-                        .map(|offset| format!("offset {offset} of its records is odd")),
-                );
+                found.extend(node.odd_offset().map(|offset| {
+                    format!("offset {offset} of a record is odd, expected even offsets only")
+                }));
             }
         }
         let total = header.total_nodes.get();
@@ -150,7 +149,7 @@ impl<'a> TreeWalk<'a> {
         let attributes = header.attributes.get();
         if attributes & BIG_KEYS == 0 {
             found.push(format!(
-                "16-bit key lengths expected, attributes are {attributes:#x}"
+                "the tree's attributes {attributes:#x} lack the flag of 16-bit key lengths"
             ));
         }
         if header.tree_type != 0 && kind != TreeKind::Attributes {
@@ -159,7 +158,7 @@ impl<'a> TreeWalk<'a> {
         if header.max_key_length.get() != key_lengths(kind).1 {
             let expected = key_lengths(kind).1;
             found.push(format!(
-                "the longest key is {}, expected {expected}",
+                "the header records {} bytes for the longest key, expected {expected}",
                 header.max_key_length
             ));
         }
@@ -250,7 +249,10 @@ impl<'a> TreeWalk<'a> {
         if first
             .is_some_and(|first| self.order.compare(first, key_of_first) != Some(Ordering::Equal))
         {
-            report.damage(self.wrong(number, "its first key is not the one in its parent"));
+            report.damage(self.wrong(
+                number,
+                "its first key differs from its key in the parent node",
+            ));
         }
         if height == 1 {
             return self.leaf(&node, report, each);
@@ -263,10 +265,7 @@ impl<'a> TreeWalk<'a> {
                 None => {
                     report.damage(self.wrong(
                         number,
-                        format!(
-                            "record {index} does not point to a \
-                                                              node"
-                        ),
+                        format!("record {index} of the index node has no valid node number"),
                     ));
                     self.tear(height - 1);
                 }
@@ -286,12 +285,15 @@ impl<'a> TreeWalk<'a> {
             return Ok(None);
         }
         if !self.reached.insert(number) {
-            report.damage(self.wrong(number, "is reached twice"));
+            report.damage(self.wrong(number, "the tree refers to this node twice"));
             return Ok(None);
         }
         let size = self.header.node_size.get();
         if self.rules.whole_nodes && self.file.volume_run(self.at(number)) < size.into() {
-            report.damage(self.wrong(number, "the node is in two runs on a journaled volume"));
+            report.damage(self.wrong(
+                number,
+                "the node is in two extents, expected one on a journaled volume",
+            ));
         }
         let bytes = self.file.read_vec(self.at(number), size.into())?;
         let node = match Node::parse(number, bytes.into()) {
@@ -302,7 +304,10 @@ impl<'a> TreeWalk<'a> {
             }
         };
         if let Some(offset) = node.odd_offset() {
-            report.damage(self.wrong(number, format!("offset {offset} of its records is odd")));
+            report.damage(self.wrong(
+                number,
+                format!("offset {offset} of a record is odd, expected even offsets only"),
+            ));
         }
         let kind = if height == 1 {
             node_kind::LEAF
@@ -318,7 +323,7 @@ impl<'a> TreeWalk<'a> {
             return Ok(None);
         }
         if node.records == 0 {
-            report.damage(self.wrong(number, "a node in use holds no records"));
+            report.damage(self.wrong(number, "the node is in use, but has no records"));
             return Ok(None);
         }
         Ok(Some(node))
@@ -331,14 +336,17 @@ impl<'a> TreeWalk<'a> {
             if next != node.number {
                 report.damage(self.wrong(
                     before,
-                    format!("expected {} as the next node, found {next}", node.number),
+                    format!(
+                        "node {} follows in the index, but the next node is recorded as {next}",
+                        node.number
+                    ),
                 ));
             }
             if node.previous != before {
                 report.damage(self.wrong(
                     node.number,
                     format!(
-                        "expected {before} as the previous node, found {}",
+                        "follows node {before}, but the previous node is recorded as {}",
                         node.previous
                     ),
                 ));
@@ -346,7 +354,10 @@ impl<'a> TreeWalk<'a> {
         } else if !level.incomplete && node.previous != 0 {
             report.damage(self.wrong(
                 node.number,
-                format!("expected no previous node, found {}", node.previous),
+                format!(
+                    "is the first of its level, but the previous node is recorded as {}",
+                    node.previous
+                ),
             ));
         }
         self.levels[usize::from(height)] = Level {
@@ -369,7 +380,10 @@ impl<'a> TreeWalk<'a> {
             .filter_map(|level| level.before)
             .filter(|&(_, next)| next != 0)
         {
-            report.damage(self.wrong(before, format!("expected no next node, found {next}")));
+            report.damage(self.wrong(
+                before,
+                format!("is the last of its level, but the next node is recorded as {next}"),
+            ));
         }
     }
 
@@ -391,7 +405,10 @@ impl<'a> TreeWalk<'a> {
             if last.is_some_and(|last| self.order.compare(last, record) != Some(Ordering::Less)) {
                 report.damage(self.wrong(
                     node.number,
-                    format!("record {index} does not come after the one before it"),
+                    format!(
+                        "the records are out of order: record {index} does not sort after the \
+                         record before it"
+                    ),
                 ));
             }
             last = Some(record);
@@ -437,7 +454,7 @@ impl<'a> TreeWalk<'a> {
         {
             report.damage(self.wrong(
                 0,
-                format!("{what}: {claimed} in the header, {found} in the tree"),
+                format!("{what}: the header records {claimed}, but the tree has {found}"),
             ));
         }
     }
@@ -458,7 +475,7 @@ fn header_node_faults(node: &Node, size: u16) -> Option<String> {
         .map(<[u8]>::len)
         .collect();
     (lengths != expected)
-        .then(|| format!("expected records of {expected:?} bytes, found {lengths:?}"))
+        .then(|| format!("the header node has records of {lengths:?} bytes, expected {expected:?}"))
 }
 
 /// Returns the minimum and maximum key length of a tree.
