@@ -210,7 +210,8 @@ impl<'a> LayerRepair<'a> {
         } else {
             ("header", assume.header, "the alternate volume header")
         };
-        if chosen.is_some() {
+        // A choice about bands past the end of the disk concerns the first one as well.
+        if chosen.is_some() || assume.orphans.is_some() || assume.size.is_some() {
             return Ok(());
         }
         let evidence = format!("{copy} is restored; the other contents of the band stay lost");
