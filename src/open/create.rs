@@ -1,6 +1,7 @@
 //! New images, which are moved to their final name only when they are finished.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::{ContainerKind, Format, SECTOR};
-use crate::crypt::{self, Description, Encryption, Protection};
+use crate::crypt::{self, Description, Encryption, Protection, Secret};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
 use crate::store::{LocalFile, Remote, Status, Store};
@@ -137,6 +138,11 @@ impl CreateOptions {
         }))
     }
 
+    pub(super) fn passphrase(&self) -> Option<Secret> {
+        let encryption = self.encryption.as_ref();
+        encryption.map(|encryption| encryption.passphrase.clone())
+    }
+
     pub(super) fn protection(&self) -> Result<Option<Protection>> {
         self.encryption
             .as_ref()
@@ -175,6 +181,8 @@ pub struct Draft {
     pub(super) place: NewImage,
     /// The note of a resumable image.
     pub(super) note: Option<ResumeNote>,
+    /// The passphrase of an encrypted image.
+    pub(super) passphrase: Option<Secret>,
 }
 
 impl Draft {
@@ -198,6 +206,7 @@ impl Draft {
                 image: place.make(options, progress)?,
                 place,
                 note: None,
+                passphrase: options.passphrase(),
             })
         };
         made().map_err(|error: Error| error.in_file(path))
@@ -220,17 +229,24 @@ impl Draft {
             image,
             mut place,
             note,
+            passphrase,
         } = self;
         let path = place.target().to_owned();
         let moved = image.disk.flush().and_then(|()| {
             // First: after the rename, the old image may be under the name that the note describes.
             note.iter().try_for_each(ResumeNote::remove)?;
-            place.take(progress).inspect_err(|_| {
+            let moved = match place.take(progress) {
+                Ok(()) => image.moved(&place),
+                Err(error) if place.may_be_open(&error) => {
+                    image.moved_closed(&mut place, passphrase.as_ref(), progress)
+                }
+                Err(error) => Err(error),
+            };
+            moved.inspect_err(|_| {
                 if !place.is_taken() {
                     let _ = note.iter().try_for_each(ResumeNote::write); // the first error counts
                 }
-            })?;
-            image.moved(&place)
+            })
         });
         moved.map_err(|error| error.in_file(&path))
     }
@@ -258,6 +274,36 @@ impl Image {
         let mut image = opening.into_image(found);
         let unconfirmed = unconfirmed(&image);
         image.warnings.extend(unconfirmed);
+        Ok(image)
+    }
+}
+
+impl Image {
+    /// Closes a new image, moves it to its place and opens it there: SMB servers rename no folder
+    /// with open files.
+    fn moved_closed(
+        self,
+        place: &mut NewImage,
+        passphrase: Option<&Secret>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let (format, warnings) = (self.format, self.warnings.clone());
+        drop(self);
+        place.close();
+        place.take(progress)?;
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            image_format: Some(format),
+            keys: passphrase.map(|passphrase| passphrase as &dyn Keys),
+            ..OpenOptions::default()
+        };
+        let mut image = open(place.target(), &options)?;
+        let unconfirmed = unconfirmed(&image);
+        for warning in warnings.into_iter().chain(unconfirmed) {
+            if !image.warnings.contains(&warning) {
+                image.warnings.push(warning);
+            }
+        }
         Ok(image)
     }
 }
@@ -526,6 +572,22 @@ impl NewImage {
                 place.take()
             }
             Self::Bucket { bundle, .. } => bundle.publish(&|| progress.check()),
+        }
+    }
+
+    /// Returns true if a server may have refused to move the image because its files are open.
+    fn may_be_open(&self, error: &Error) -> bool {
+        let is_refused = matches!(
+            error.io_kind(),
+            Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy)
+        );
+        matches!(self, Self::Host(place) if is_refused && !place.is_taken())
+    }
+
+    /// Closes the files of an image on this host, which nothing else has open.
+    fn close(&mut self) {
+        if let Self::Host(place) = self {
+            place.close();
         }
     }
 

@@ -186,6 +186,11 @@ impl ImagePlace {
         folder
     }
 
+    /// Closes the file or folder of the image, unless it is also open elsewhere.
+    pub(super) fn close(&mut self) {
+        drop(self.image.take());
+    }
+
     /// Returns the mode with which the image is created.
     pub(crate) fn mode(&self) -> FileMode {
         self.mode

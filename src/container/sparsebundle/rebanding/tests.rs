@@ -416,7 +416,7 @@ fn what_cannot_be_done_changes_nothing() {
         (None, "", "a band size is required"),
         (Some(MIB - 512), "", "the nearest is 1048576"),
         (Some(MIB + 100), "", "the nearest are 1048576 and 1049088"),
-        (Some(2 * MIB), "bands/0A", "the name of band a"),
+        (Some(2 * MIB), "bands/0A", "its name must be a,"),
         (Some(2 * MIB), "bands/2", "expected at most 1048576 bytes"),
     ];
     for (to, name, why) in cases {
