@@ -870,9 +870,9 @@ fn attached_until_it_is_detached() {
     }
 
     // An image whose file was removed keeps its number.
-    said("create -size 10m -fs HFS+ -volname Gone c");
-    said("attach c.dmg -mountpoint at");
-    fs::remove_file(scratch.path("c.dmg")).unwrap();
+    said("create -size 10m -fs HFS+ -volname Gone gone");
+    said("attach gone.dmg -mountpoint at");
+    fs::remove_file(scratch.path("gone.dmg")).unwrap();
     assert!(said("attach a.dmg").starts_with("/dev/disk2"));
     assert_eq!(said("detach disk2"), "\"disk2\" ejected.\n");
     assert_eq!(said("detach disk1"), "\"disk1\" ejected.\n");
