@@ -245,7 +245,8 @@ impl Verb {
                 resize(&image, &options, &Silent).map(drop)
             }
             Self::Reband => {
-                reband(path, Some(2 << 20), &writing(keys), &Silent).map(|_: Rebanded| ())
+                // No number that a field gets: what was written would not be told from the damage.
+                reband(path, Some(4 << 20), &writing(keys), &Silent).map(|_: Rebanded| ())
             }
             Self::ChangePassphrase => {
                 let ring = KeyFile::open(path, Access::ReadWrite, NetworkOptions::default())?
