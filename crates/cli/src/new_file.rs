@@ -131,7 +131,7 @@ pub(crate) fn exists(path: &Path) -> Failure {
 
 /// Returns a hidden name in the same folder, so that the file can be renamed. Leftovers of killed
 /// runs under such names are removed.
-fn aside(path: &Path) -> PathBuf {
+pub(crate) fn aside(path: &Path) -> PathBuf {
     let mut name = platform::hidden_name(path.file_name().unwrap_or_default(), ".new-");
     let folder = path
         .parent()

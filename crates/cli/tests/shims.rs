@@ -128,6 +128,12 @@ fn files_of_a_mounted_volume() {
     );
     ok("ditto --norsrc disk/icon plain");
     assert_eq!(fs::read(scratch.path("plain")).unwrap(), b"icon");
+    // What is there is replaced as a whole.
+    fs::write(scratch.path("disk/Copy/App.app/run"), "old").unwrap();
+    ok("ditto disk/App.app disk/Copy/App.app");
+    assert_eq!(fs::read(copy.join("run")).unwrap(), b"#!/bin/sh");
+    assert_eq!(fs::read(copy.join("second")).unwrap(), b"#!/bin/sh");
+    assert_eq!(fs::read_dir(&copy).unwrap().count(), 4);
 
     ok("xattr -rd com.apple.quarantine disk/App.app");
     assert_eq!(ok("xattr -r disk/App.app"), "");
@@ -248,6 +254,8 @@ fn what_is_not_supported_is_refused() {
         ("ditto -c -k disk x.zip", "archives are not supported"),
         ("ditto disk/file", "expected a source and a destination"),
         ("ditto disk disk/inside", "inside the folder"),
+        ("ditto disk/file disk/file", "is the file to be copied"),
+        ("ditto disk/file disk", "is the file to be copied"),
         ("sw_vers -nonsense", "-nonsense is not supported"),
         ("xattr -z disk/file", "-z is not supported"),
         ("xattr -lc disk/file", "only one"),

@@ -12,6 +12,7 @@ use bandsaw::{Error, Kind};
 
 use super::{refused, unknown};
 use crate::failure::Outcome;
+use crate::new_file;
 
 const LAYER: &str = "copy";
 
@@ -90,31 +91,53 @@ impl Copy {
                     .into(),
             );
         }
-        if meta.is_symlink() {
-            let target = fs::read_link(from).map_err(|error| failed("read", error, from))?;
-            remove(to)?;
-            symlink(target, to).map_err(|error| failed("make the link", error, to))?;
-            return self.own(to, &meta);
-        }
-        if !meta.is_file() {
+        if !meta.is_symlink() && !meta.is_file() {
             let message = "a special file, which is not copied";
             return Err(Error::new(Kind::Unsupported, LAYER, message)
                 .in_file(from)
                 .into());
         }
-        remove(to)?;
         let identity = (meta.dev(), meta.ino());
-        if let Some(first) = self.links.get(&identity) {
+        match fs::symlink_metadata(to) {
+            Ok(there) if (there.dev(), there.ino()) == identity => {
+                return Err(Error::conflict(LAYER, "is the file to be copied")
+                    .in_file(to)
+                    .into());
+            }
+            // A copy that fails leaves what it was to replace.
+            Ok(_) => {
+                let aside = new_file::aside(to);
+                let copied = self.leaf(from, &aside, &meta).and_then(|()| {
+                    fs::rename(&aside, to).map_err(|error| failed("replace", error, to))?;
+                    Ok(())
+                });
+                // After an error, or where both are names of the same file: a rename leaves these.
+                let _ = fs::remove_file(&aside);
+                copied?;
+            }
+            Err(_) => self.leaf(from, to, &meta)?,
+        }
+        if meta.is_file() && meta.nlink() > 1 {
+            self.links.entry(identity).or_insert_with(|| to.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Copies a file or a symbolic link to a name that is free.
+    fn leaf(&self, from: &Path, to: &Path, meta: &fs::Metadata) -> Outcome {
+        if meta.is_symlink() {
+            let target = fs::read_link(from).map_err(|error| failed("read", error, from))?;
+            symlink(target, to).map_err(|error| failed("make the link", error, to))?;
+            return self.own(to, meta);
+        }
+        if let Some(first) = self.links.get(&(meta.dev(), meta.ino())) {
             fs::hard_link(first, to).map_err(|error| failed("make the link", error, to))?;
             return Ok(());
         }
         let mut source = File::open(from).map_err(|error| failed("open", error, from))?;
         let mut target = File::create_new(to).map_err(|error| failed("create", error, to))?;
         io::copy(&mut source, &mut target).map_err(|error| failed("write", error, to))?;
-        if meta.nlink() > 1 {
-            self.links.insert(identity, to.to_owned());
-        }
-        self.finish(&source, &target, &meta, to)
+        self.finish(&source, &target, meta, to)
     }
 
     fn folder(&mut self, from: &Path, to: &Path, meta: &fs::Metadata) -> Outcome {
@@ -167,16 +190,6 @@ fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
     let (path, folder) = (std::path::absolute(path)?, folder.canonicalize()?);
     let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
     Ok(existing.is_some_and(|existing| existing.starts_with(folder)))
-}
-
-/// Removes a file that a copy replaces.
-fn remove(path: &Path) -> Outcome {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("replace", error, path).into())
-        }
-        _ => Ok(()),
-    }
 }
 
 fn make_parents(path: &Path) -> Outcome {
