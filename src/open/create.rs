@@ -17,7 +17,7 @@ use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::{ContainerKind, Format, SECTOR};
-use crate::crypt::{self, Description, Encryption, Protection, Secret};
+use crate::crypt::{self, Description, Encryption, Protection};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
 use crate::store::{LocalFile, Remote, Status, Store};
@@ -138,11 +138,6 @@ impl CreateOptions {
         }))
     }
 
-    pub(super) fn passphrase(&self) -> Option<Secret> {
-        let encryption = self.encryption.as_ref();
-        encryption.map(|encryption| encryption.passphrase.clone())
-    }
-
     pub(super) fn protection(&self) -> Result<Option<Protection>> {
         self.encryption
             .as_ref()
@@ -181,8 +176,8 @@ pub struct Draft {
     pub(super) place: NewImage,
     /// The note of a resumable image.
     pub(super) note: Option<ResumeNote>,
-    /// The passphrase of an encrypted image.
-    pub(super) passphrase: Option<Secret>,
+    /// The options with which it was created.
+    pub(super) options: CreateOptions,
 }
 
 impl Draft {
@@ -206,7 +201,7 @@ impl Draft {
                 image: place.make(options, progress)?,
                 place,
                 note: None,
-                passphrase: options.passphrase(),
+                options: options.clone(),
             })
         };
         made().map_err(|error: Error| error.in_file(path))
@@ -229,7 +224,7 @@ impl Draft {
             image,
             mut place,
             note,
-            passphrase,
+            options,
         } = self;
         let path = place.target().to_owned();
         let moved = image.disk.flush().and_then(|()| {
@@ -238,7 +233,7 @@ impl Draft {
             let moved = match place.take(progress) {
                 Ok(()) => image.moved(&place),
                 Err(error) if place.may_be_open(&error) => {
-                    image.moved_closed(&mut place, passphrase.as_ref(), progress)
+                    image.moved_closed(&mut place, &options, progress)
                 }
                 Err(error) => Err(error),
             };
@@ -284,20 +279,14 @@ impl Image {
     fn moved_closed(
         self,
         place: &mut NewImage,
-        passphrase: Option<&Secret>,
+        options: &CreateOptions,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let (format, warnings) = (self.format, self.warnings.clone());
+        let warnings = self.warnings.clone();
         drop(self);
         place.close();
         place.take(progress)?;
-        let options = OpenOptions {
-            access: Access::ReadWrite,
-            image_format: Some(format),
-            keys: passphrase.map(|passphrase| passphrase as &dyn Keys),
-            ..OpenOptions::default()
-        };
-        let mut image = open(place.target(), &options)?;
+        let mut image = open(place.target(), &options.reopened())?;
         let unconfirmed = unconfirmed(&image);
         for warning in warnings.into_iter().chain(unconfirmed) {
             if !image.warnings.contains(&warning) {

@@ -50,7 +50,7 @@ impl Draft {
                 image,
                 place: NewImage::Host(place),
                 note: Some(note),
-                passphrase: options.passphrase(),
+                options: options.clone(),
             })
         };
         made().map_err(|error: Error| error.in_file(path))

@@ -254,7 +254,7 @@ fn on_a_share(image: &str, options: &str, is_bundle: bool) {
     let locks = report.section("locks").join("\n");
     assert_eq!(locks.matches("in use").count(), 2, "{locks}");
     let restart = report.section("restart").join("\n");
-    // Whether the client resumes its handles in time is up to the client; a volume that lost one says so.
+    // The client may resume its handles too late; a volume that lost one says so.
     let resumed = restart.contains("in use");
     let refused = restart.contains("an earlier change of the tables failed");
     assert!(resumed || refused || !is_bundle, "{restart}");
