@@ -31,10 +31,9 @@ mod image_path;
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::{Error, Result};
+use crate::{Error, Result, platform};
 use escaping::{escape, find_bare, unescape};
 
 pub use crate::error::{Secrets, redacted, shown};
@@ -100,11 +99,12 @@ impl Address {
             return Self::parse(text, exists);
         }
         let whole = || invalid_bytes(text, "a URL, volume, snapshot or path in an image is UTF-8");
-        let bytes = text.as_bytes();
+        let bytes = text.as_encoded_bytes();
         let colons = (1..bytes.len()).filter(|&at| bytes[at] == b':');
         let ends: Vec<_> = colons.chain([bytes.len()]).collect();
-        let host = |end: usize| OsStr::from_bytes(&bytes[..end]);
-        let known = ends.iter().rev().find(|&&end| exists(Path::new(host(end))));
+        let host = |end: usize| platform::name_of_bytes(&bytes[..end]);
+        let is_known = |end: usize| host(end).is_some_and(|name| exists(Path::new(name)));
+        let known = ends.iter().rev().find(|&&end| is_known(end));
         let end = match known {
             _ if bytes.starts_with(b"./") => bytes.len(),
             Some(end) => *end,
@@ -114,7 +114,7 @@ impl Address {
         if known.is_none() && rest.starts_with("://") {
             return Err(whole());
         }
-        let image = host(end);
+        let image = host(end).ok_or_else(whole)?;
         let mut address = Self::image(image);
         address.set_place(&shown(text), rest)?;
         Ok(address)
@@ -297,6 +297,8 @@ fn invalid_bytes(text: &OsStr, why: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -1,13 +1,10 @@
 //! The place of a new image on the host: claimed first, occupied when the image is finished.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 
 use super::LAYER;
 use crate::container::sparsebundle;
@@ -205,9 +202,7 @@ impl ImagePlace {
     pub(crate) fn take(&mut self) -> Result<()> {
         if self.is_exact {
             let failed = |source| Error::io(LAYER, "set the permissions of the image", source);
-            let meta = fs::symlink_metadata(&self.aside).map_err(failed)?;
-            fs::set_permissions(&self.aside, self.mode.permissions(meta.is_dir()))
-                .map_err(failed)?;
+            self.mode.set_on(&self.aside).map_err(failed)?;
         }
         let failed = |source| Error::io(LAYER, "rename the image to its final name", source);
         match &self.old {
@@ -220,9 +215,8 @@ impl ImagePlace {
             Some(NewFiles::Folder(folder)) => folder.set_renamed(&self.target),
             None => {}
         }
-        let synced = File::open(folder_of(&self.target))
-            .and_then(|folder| platform::make_names_durable(&folder));
-        synced.map_err(|source| Error::io(LAYER, "sync the folder", source))
+        platform::sync_folder(folder_of(&self.target))
+            .map_err(|source| Error::io(LAYER, "sync the folder", source))
     }
 }
 
@@ -296,9 +290,9 @@ fn unused_name(target: &Path) -> Result<PathBuf> {
 
 /// Renames to a name that must not exist.
 fn move_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => move_without_flag(from, to),
-        moved => Ok(moved?),
+    match platform::rename_new(from, to)? {
+        true => Ok(()),
+        false => move_without_flag(from, to),
     }
 }
 
@@ -320,9 +314,8 @@ fn move_without_flag(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Moves `from` to `to`, where the old image is, which is afterwards at `from` or gone.
 fn exchange(old: &ReplacedImage, from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-        moved => return Ok(moved?),
+    if platform::exchange(from, to)? {
+        return Ok(());
     }
     if matches!(old, ReplacedImage::File(_)) && fs::symlink_metadata(from)?.is_file() {
         return fs::rename(from, to);

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use crate::container::sparsebundle::Bundle;
 use crate::container::stack::{Identity, Link, Role, Stack, check_chain};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::store::{FileMode, LocalFile, Lock, Open};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, platform};
 
 pub use super::layer_metadata::LayerFile;
 
@@ -466,10 +465,9 @@ fn uuid_of(path: &Path) -> Option<Uuid> {
 fn refuse_twice(base: &Path, shadows: &[PathBuf]) -> Result<()> {
     let mut seen = Vec::new();
     for path in std::iter::once(base).chain(shadows.iter().map(PathBuf::as_path)) {
-        let Ok(meta) = fs::metadata(path) else {
+        let Ok(file) = platform::file_id(path) else {
             continue;
         }; // told when it is opened
-        let file = (meta.dev(), meta.ino());
         if seen.contains(&file) {
             return Err(Error::invalid(LAYER, "the same file is given twice").in_file(path));
         }

@@ -11,6 +11,7 @@ pub mod diagnose;
 pub mod export;
 mod filling;
 pub mod finder;
+#[cfg(unix)]
 mod folders;
 pub mod format;
 pub mod import;

@@ -3,13 +3,13 @@
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::space::{FreeSpace, FreeVolume, LockedVolumes, SpaceMap};
 use crate::container::Format;
 use crate::fs::VolumeInfo;
 use crate::open::{Image, Keys, Layer, VolumeFormat, remote, snapshot};
+use crate::platform::{self, FileId};
 use crate::progress::Progress;
 use crate::{Error, Result};
 
@@ -67,15 +67,15 @@ impl HostUsage {
         &mut self,
         path: PathBuf,
         meta: &Metadata,
-        seen: &mut HashSet<(u64, u64)>,
+        seen: &mut HashSet<FileId>,
         folders: &mut Vec<PathBuf>,
     ) {
-        let allocated = meta.blocks() * 512;
+        let allocated = platform::allocated(meta);
         if meta.is_dir() {
             self.folders += 1;
             self.allocated += allocated;
             folders.push(path);
-        } else if meta.nlink() < 2 || seen.insert((meta.dev(), meta.ino())) {
+        } else if platform::shared_id(meta).is_none_or(|id| seen.insert(id)) {
             self.files += 1;
             self.len += meta.len();
             self.allocated += allocated;

@@ -11,6 +11,7 @@ pub mod decmpfs;
 pub mod device;
 pub mod error;
 pub mod parallel;
+#[cfg_attr(windows, path = "platform/windows.rs")]
 pub mod platform;
 pub mod problem;
 pub mod progress;

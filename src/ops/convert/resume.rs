@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -13,7 +12,7 @@ use crate::device::BlockDevice;
 use crate::open::{CreateOptions, Draft, Image, open};
 use crate::progress::Progress;
 use crate::store::{Local, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, platform};
 
 /// Bytes of the disk after which the copy is made durable: at most this much is copied again.
 const STEP: u64 = 256 << 20;
@@ -147,23 +146,12 @@ fn identity(from: &Image, create: &CreateOptions) -> Result<String> {
             .iter()
             .for_each(|file| sum.update(format!("{file:?}\n")));
     } else {
-        let (ino, size) = (meta.ino(), meta.len());
-        sum.update(format!(
-            "{ino} {size} {} {}",
-            meta.mtime(),
-            meta.mtime_nsec()
-        ));
+        sum.update(platform::version(&meta));
     }
     for layer in from.overlays() {
         let failed = |source| Error::io("image", "read metadata", source).in_file(&layer.path);
         let meta = fs::metadata(&layer.path).map_err(failed)?;
-        sum.update(format!(
-            "\n{} {} {} {}",
-            meta.ino(),
-            meta.len(),
-            meta.mtime(),
-            meta.mtime_nsec()
-        ));
+        sum.update(format!("\n{}", platform::version(&meta)));
     }
     // The passphrase is verified on opening, and the number of iterations is chosen anew each time.
     if let Some(encryption) = encryption {

@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 
-use rustix::fs::{OFlags, fcntl_getfl};
-
 use super::copy::{CopyCounts, runs_of_data};
 use super::{ConvertOptions, Source};
 use crate::container::Format;
@@ -13,7 +11,7 @@ use crate::device::BlockDevice;
 use crate::open::Image;
 use crate::ops::pipeline::{self, DiskPiece, PIECE};
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::{Error, Result, platform};
 
 const LAYER: &str = "output";
 
@@ -167,7 +165,5 @@ impl SparseOutput {
 fn can_skip(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
     let mut file = file;
-    Ok(meta.is_file()
-        && !fcntl_getfl(file)?.contains(OFlags::APPEND)
-        && file.stream_position()? == meta.len())
+    Ok(meta.is_file() && !platform::appends(file)? && file.stream_position()? == meta.len())
 }

@@ -18,7 +18,7 @@ use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote, sna
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Kind, Reason, Result, platform};
 
 /// Result of a diagnosis.
 #[derive(Debug)]
@@ -255,10 +255,7 @@ fn place(path: &Path) -> Option<Cause> {
                 .advise("download or copy it again"),
         );
     }
-    if !meta.is_file()
-        && !meta.is_dir()
-        && !std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type())
-    {
+    if !meta.is_file() && !meta.is_dir() && !platform::is_disk(meta.file_type()) {
         return Some(Cause::new(
             "no-image",
             "file",

@@ -10,26 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::host_node::{BUFFER, CreatedNodes, NodeMaker, Owners};
+use super::host_node::{CreatedNodes, NodeMaker, Owners};
 use super::walk::ExportWalk;
-use super::{Exported, Exports, LAYER, about, is_fatal};
+use super::{BUFFER, Exported, FolderOptions, LAYER, MAX_PROBLEMS, about, is_fatal};
 use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
 use crate::parallel::{self, Queue};
 use crate::progress::Progress;
+use crate::sync::Mutex;
 use crate::{Error, Result};
-
-/// Options of an export to a folder.
-#[derive(Debug, Clone, Default)]
-pub struct FolderOptions {
-    /// True to replace existing files and links. Existing folders are never replaced but merged.
-    pub overwrite: bool,
-    /// Name to use for an entry that is not a folder, instead of its own.
-    pub name: Option<String>,
-    /// True to create device nodes, FIFOs and sockets. Otherwise they are skipped.
-    pub special_files: bool,
-    /// True to keep the set-user-ID and set-group-ID bits of files. Otherwise they are cleared.
-    pub setuid: bool,
-}
 
 /// Exports the contents of the folder at `path` of a volume to `target`, which is created if it
 /// does not exist. Any other entry at `path` is exported into `target` under its own name.
@@ -119,6 +107,30 @@ pub(super) struct Batch {
     /// Path in the volume, for messages.
     pub(super) path: Arc<str>,
     pub(super) entries: Vec<Entry>,
+}
+
+/// The report shared by several threads.
+#[derive(Debug, Default)]
+pub(super) struct Exports(Mutex<Exported>);
+
+impl Exports {
+    pub(super) fn add(&self, part: Exported) {
+        let whole = &mut *self.0.lock();
+        whole.files += part.files;
+        whole.folders += part.folders;
+        whole.symlinks += part.symlinks;
+        whole.bytes += part.bytes;
+        whole.problem_count += part.problem_count;
+        whole.note_count += part.note_count;
+        let room = MAX_PROBLEMS.saturating_sub(whole.problems.len());
+        whole.problems.extend(part.problems.into_iter().take(room));
+        let room = MAX_PROBLEMS.saturating_sub(whole.notes.len());
+        whole.notes.extend(part.notes.into_iter().take(room));
+    }
+
+    fn into_inner(self) -> Exported {
+        self.0.into_inner()
+    }
 }
 
 /// State shared by all threads.

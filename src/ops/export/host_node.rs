@@ -7,21 +7,17 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::LAYER;
-use crate::device::{BlockDevice, ExtentKind};
+use super::{LAYER, copy};
+use crate::device::BlockDevice;
 use crate::fs::{Attributes, FileKind, FileSystem, Fork, Timestamp};
 use crate::platform::nodes;
 use crate::progress::Progress;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
-
-/// Bytes read and written at a time.
-pub(super) const BUFFER: usize = 1 << 20;
 
 /// Options and state for the creation of all nodes.
 #[derive(Clone, Copy)]
@@ -213,7 +209,7 @@ impl NodeMaker<'_> {
         let file = File::from(self.create(folder, name, || {
             rustix::fs::openat(folder, name, flags, mode)
         })?);
-        if let Err(error) = self.copy(&*contents, &file, buffer) {
+        if let Err(error) = copy(&*contents, &file, buffer, self.progress) {
             // An incomplete file could be mistaken for a complete one. Best effort: the error is
             // reported.
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
@@ -221,37 +217,6 @@ impl NodeMaker<'_> {
         }
         self.finish(file.as_fd(), attributes, problem)?;
         Ok(contents.info().len)
-    }
-
-    fn copy(&self, from: &dyn BlockDevice, to: &File, buffer: &mut [u8]) -> Result<()> {
-        let write = |source| Error::io(LAYER, "write", source);
-        let (len, mut at) = (from.info().len, 0);
-        if len > BUFFER as u64 {
-            to.set_len(len).map_err(write)?;
-        }
-        while at < len {
-            let mut now = (len - at).min(BUFFER as u64);
-            // Holes in a large file stay holes.
-            let extent = if len > BUFFER as u64 {
-                Some(from.extent_at(at..len)?)
-            } else {
-                None
-            };
-            match extent {
-                Some(extent) if extent.kind != ExtentKind::Data => now = extent.len,
-                _ => {
-                    let piece = &mut buffer[..now as usize];
-                    from.read_at(at, piece)?;
-                    to.write_all_at(piece, at).map_err(write)?;
-                }
-            }
-            at += now;
-            self.progress.advance(now);
-            if at < len {
-                self.progress.check()?;
-            }
-        }
-        Ok(())
     }
 
     fn symlink(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {

@@ -3,20 +3,43 @@
 //! An entry that cannot be read, or that the host cannot store, is a problem in the report and does
 //! not stop the export. Only errors of the host that would affect all further entries stop it.
 
+#[cfg_attr(windows, path = "windows.rs")]
 mod folder;
+#[cfg(unix)]
 mod host_node;
 mod tar;
+#[cfg(unix)]
 mod walk;
+#[cfg(any(windows, test))]
+mod windows_names;
 
-use crate::sync::Mutex;
+use std::fs::File;
 
-use crate::Error;
+use crate::device::{BlockDevice, ExtentKind};
 use crate::error::Place;
+use crate::platform::FileExt;
+use crate::progress::Progress;
+use crate::{Error, Result};
 
-pub use folder::{FolderOptions, to_folder};
+pub use folder::to_folder;
 pub use tar::to_tar;
 
 const LAYER: &str = "extract";
+/// Bytes read and written at a time.
+const BUFFER: usize = 1 << 20;
+
+/// Options of an export to a folder.
+#[derive(Debug, Clone, Default)]
+pub struct FolderOptions {
+    /// True to replace existing files and links. Existing folders are never replaced but merged.
+    pub overwrite: bool,
+    /// Name to use for an entry that is not a folder, instead of its own.
+    pub name: Option<String>,
+    /// True to create device nodes, FIFOs and sockets. Otherwise they are skipped.
+    pub special_files: bool,
+    /// True to keep the set-user-ID and set-group-ID bits of files. Otherwise they are cleared.
+    pub setuid: bool,
+}
 
 /// Result of an export.
 #[derive(Debug, Default)]
@@ -45,19 +68,6 @@ pub struct Exported {
 pub const MAX_PROBLEMS: usize = 1000;
 
 impl Exported {
-    fn add(&mut self, other: Self) {
-        self.files += other.files;
-        self.folders += other.folders;
-        self.symlinks += other.symlinks;
-        self.bytes += other.bytes;
-        self.problem_count += other.problem_count;
-        self.note_count += other.note_count;
-        let room = MAX_PROBLEMS.saturating_sub(self.problems.len());
-        self.problems.extend(other.problems.into_iter().take(room));
-        let room = MAX_PROBLEMS.saturating_sub(self.notes.len());
-        self.notes.extend(other.notes.into_iter().take(room));
-    }
-
     fn note(&mut self, error: Error) {
         self.note_count += 1;
         if self.notes.len() < MAX_PROBLEMS {
@@ -70,20 +80,6 @@ impl Exported {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(error);
         }
-    }
-}
-
-/// The report shared by several threads.
-#[derive(Debug, Default)]
-struct Exports(Mutex<Exported>);
-
-impl Exports {
-    fn add(&self, part: Exported) {
-        self.0.lock().add(part);
-    }
-
-    fn into_inner(self) -> Exported {
-        self.0.into_inner()
     }
 }
 
@@ -113,4 +109,41 @@ fn about(error: Error, folder: &str, name: &str) -> Error {
             .named(path)
             .caused_by(error),
     }
+}
+
+/// Copies the contents of a file of the volume. `buffer` has [`BUFFER`] bytes.
+fn copy(
+    from: &dyn BlockDevice,
+    to: &File,
+    buffer: &mut [u8],
+    progress: &dyn Progress,
+) -> Result<()> {
+    let write = |source| Error::io(LAYER, "write", source);
+    let (len, mut at) = (from.info().len, 0);
+    if len > BUFFER as u64 {
+        to.set_len(len).map_err(write)?;
+    }
+    while at < len {
+        let mut now = (len - at).min(BUFFER as u64);
+        // Holes in a large file stay holes.
+        let extent = if len > BUFFER as u64 {
+            Some(from.extent_at(at..len)?)
+        } else {
+            None
+        };
+        match extent {
+            Some(extent) if extent.kind != ExtentKind::Data => now = extent.len,
+            _ => {
+                let piece = &mut buffer[..now as usize];
+                from.read_at(at, piece)?;
+                to.write_all_at(piece, at).map_err(write)?;
+            }
+        }
+        at += now;
+        progress.advance(now);
+        if at < len {
+            progress.check()?;
+        }
+    }
+    Ok(())
 }

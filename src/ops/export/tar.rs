@@ -10,8 +10,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::host_node::BUFFER;
-use super::{Exported, LAYER, about, is_fatal};
+use super::{BUFFER, Exported, LAYER, about, is_fatal};
 use crate::device::BlockDevice;
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
 use crate::ops::tar::LAYER as ARCHIVE;

@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -15,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use super::tar::LAYER;
 use crate::fs::source::Stream;
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece};
+use crate::platform::FileExt;
 use crate::{Error, Result};
 
 const MAGIC: u32 = 0x0005_1607;

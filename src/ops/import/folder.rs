@@ -7,11 +7,12 @@
 //! `system.*`, `trusted.*`) are left out.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use super::FolderOptions;
 use super::host_contents::{HostContents, HostEntry};
 use super::host_metadata::{EntryType, ListedEntry, OpenFolder};
 use super::walk::{Listing, walk};
@@ -22,14 +23,6 @@ use crate::progress::Progress;
 use crate::{Error, Result};
 
 pub(super) const LAYER: &str = "source folder";
-
-/// Options of an import.
-#[derive(Debug, Clone, Default)]
-pub struct FolderOptions {
-    /// Files and folders of the host that are left out, such as the image being created, if it is
-    /// inside the folder.
-    pub leave_out: Vec<PathBuf>,
-}
 
 /// Returns the tree below the folder `path` of the host; `path` itself may be a symbolic link. The
 /// result does not depend on the order in which the host lists the folder.

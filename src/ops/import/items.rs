@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::folder::{FolderOptions, LAYER, folder};
-use super::single::single;
+use super::folder::LAYER;
+use super::{FolderOptions, folder, single};
 use crate::fs::Timestamp;
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::progress::Progress;

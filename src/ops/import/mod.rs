@@ -5,27 +5,43 @@
 //! names the file, before any byte of the volume is written.
 
 mod apple_double;
+#[cfg_attr(windows, path = "windows.rs")]
 mod folder;
+#[cfg(unix)]
 mod host_contents;
+#[cfg(unix)]
 mod host_metadata;
 mod items;
+#[cfg(unix)]
 mod single;
 mod tar;
 mod tar_contents;
 mod volume;
+#[cfg(unix)]
 mod walk;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-pub use folder::{FolderOptions, folder};
+pub use folder::folder;
+#[cfg(windows)]
+pub use folder::single;
 pub use items::{Item, items};
+#[cfg(unix)]
 pub use single::single;
 pub use tar::{tar, tar_stream};
 pub use volume::volume;
 
 use crate::fs::source::Stream;
 use crate::{Error, Result};
+
+/// Options of an import.
+#[derive(Debug, Clone, Default)]
+pub struct FolderOptions {
+    /// Files and folders of the host that are left out, such as the image being created, if it is
+    /// inside the folder.
+    pub leave_out: Vec<PathBuf>,
+}
 
 /// Extended attributes by name.
 pub type MacAttributes = Vec<(Box<str>, Stream)>;

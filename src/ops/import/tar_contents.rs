@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::tar::LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::tar::read::SparsePiece;
+use crate::platform::FileExt;
 use crate::{Error, Result};
 
 /// The pieces of a sparse file, in order.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::folder::{FolderOptions, LAYER};
+use super::FolderOptions;
+use super::folder::LAYER;
 use super::host_metadata::{EntryType, ListedEntry, OpenFolder, failed, look, xattrs_of};
 use crate::fs::source::Stream;
 use crate::parallel::{self, Queue};

@@ -212,9 +212,7 @@ impl Folder {
 
     /// Makes the names of the snapshots durable.
     fn sync_names(&self) -> Result<()> {
-        let synced =
-            File::open(self.snapshots()).and_then(|folder| platform::make_names_durable(&folder));
-        synced.map_err(|source| {
+        platform::sync_folder(&self.snapshots()).map_err(|source| {
             Error::io(LAYER, "make the name durable", source).in_file(self.snapshots())
         })
     }

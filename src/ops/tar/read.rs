@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -12,6 +11,7 @@ use super::layout::{
 };
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
+use crate::platform::FileExt;
 use crate::{Error, Result};
 
 pub(crate) use super::extended_headers::Value;

@@ -16,7 +16,7 @@ use super::log::{Appended, Log};
 use super::periodic::PeriodicTask;
 use crate::store::Put;
 use crate::store::objects::{Objects, ObjectsExt};
-use crate::{Error, Result};
+use crate::{Error, Result, platform};
 
 /// Number of heartbeats, and of checks of another writer's lease, in the time after which a lease
 /// counts as abandoned.
@@ -27,12 +27,11 @@ const TRIES: usize = 16;
 impl LeaseHolder {
     /// Returns this process as a holder.
     pub fn here() -> Self {
-        let uname = rustix::system::uname();
         let since = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         Self {
-            host: uname.nodename().to_string_lossy().into_owned(),
+            host: platform::host_name(),
             process: std::process::id(),
             since,
         }

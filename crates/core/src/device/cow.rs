@@ -2,9 +2,8 @@
 //! out before anything is written.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info,
 };
+use crate::platform::{FileExt, nodes};
 use crate::sync::{Mutex, RwLock};
 use crate::{Error, Result};
 
@@ -103,17 +103,10 @@ impl Spill {
             Error::limit(LAYER, message)
         };
         let folder = self.folder.as_ref().ok_or_else(too_many)?;
-        let name = folder.join(format!(".bandsaw-staged-{}-{:p}", std::process::id(), self));
-        let made = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&name);
-        let made = made.and_then(|made| std::fs::remove_file(&name).map(|()| Arc::new(made)));
-        let made = made.map_err(|error| {
+        let made = nodes::unlinked_file(folder).map_err(|error| {
             Error::io(LAYER, "create a file for changes", error).in_file(folder)
         })?;
+        let made = Arc::new(made);
         *file = Some(made.clone());
         Ok(made)
     }

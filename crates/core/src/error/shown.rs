@@ -17,7 +17,7 @@ pub fn shown(path: impl AsRef<OsStr>) -> String {
     text
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::ffi::OsStrExt;
 

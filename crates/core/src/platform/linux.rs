@@ -29,7 +29,7 @@ pub(crate) fn make_durable(file: &File) -> io::Result<()> {
 }
 
 /// Makes the names in a folder durable.
-pub fn make_names_durable(folder: &File) -> io::Result<()> {
+pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
     // Not fdatasync: ext4 may omit a new name that fits into the folder's blocks.
     folder.sync_all()
 }

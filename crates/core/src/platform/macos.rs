@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CloneFlags, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 use super::macos_rules::DriveFlushes;
 use super::{Mount, macos_rules, macos_text};
@@ -23,21 +23,16 @@ pub(super) const REPORTS_HOLES: bool = false;
 /// Makes the contents and length of a file durable.
 pub(crate) fn make_durable(file: &File) -> io::Result<()> {
     static DRIVES: OnceLock<DriveFlushes> = OnceLock::new();
-    // It moves the contents to the drive, but does not flush the drive's cache.
-    retry_on_intr(|| rustix::fs::fsync(file))?;
-    let device = file.metadata()?.dev();
-    let flushed = DRIVES.get_or_init(DriveFlushes::default).flush(device, || {
-        retry_on_intr(|| rustix::fs::fcntl_fullfsync(file))
-    });
-    match flushed {
-        // Network file systems support only fsync.
-        Err(errno) if macos_rules::is_unknown_fcntl(errno) => Ok(()),
-        flushed => Ok(flushed?),
-    }
+    Ok(macos_rules::make_durable(
+        DRIVES.get_or_init(DriveFlushes::default),
+        file.metadata()?.dev(),
+        || rustix::fs::fsync(file),
+        || rustix::fs::fcntl_fullfsync(file),
+    )?)
 }
 
 /// Makes the names in a folder durable.
-pub fn make_names_durable(folder: &File) -> io::Result<()> {
+pub(crate) fn make_names_durable(folder: &File) -> io::Result<()> {
     make_durable(folder)
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::sync::{Condvar, Mutex};
 
@@ -79,6 +79,23 @@ impl DriveFlushes {
         drive.state.lock().is_running = false;
         drive.ended.notify_all();
         result
+    }
+}
+
+/// Makes a file on `device` durable. `fsync` moves its contents to the drive, but does not flush the
+/// drive's cache; `full_fsync` does, where the file system supports it. A signal ends neither: an error
+/// would mark the file as lost.
+pub(super) fn make_durable(
+    flushes: &DriveFlushes,
+    device: u64,
+    fsync: impl FnMut() -> rustix::io::Result<()>,
+    full_fsync: impl FnMut() -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    retry_on_intr(fsync)?;
+    match flushes.flush(device, || retry_on_intr(full_fsync)) {
+        // Network file systems support only fsync.
+        Err(errno) if is_unknown_fcntl(errno) => Ok(()),
+        flushed => flushed,
     }
 }
 
@@ -204,6 +221,34 @@ mod tests {
         });
         assert_eq!(calls.load(Ordering::SeqCst), 2);
         assert_eq!(flushes.flush(1, || Ok(())), Ok(()), "an error is not kept");
+    }
+
+    #[test]
+    fn a_signal_does_not_end_a_flush() {
+        let number = Errno::from_raw_os_error;
+        // The answers of both calls, the result, and how often each was called.
+        for (fsync, full_fsync, expected, calls) in [
+            (vec![], vec![], Ok(()), (1, 1)),
+            (vec![Errno::INTR; 2], vec![Errno::INTR; 3], Ok(()), (3, 4)),
+            (vec![Errno::IO], vec![], Err(Errno::IO), (1, 0)),
+            (vec![], vec![Errno::IO], Err(Errno::IO), (1, 1)),
+            (vec![], vec![number(45)], Ok(()), (1, 1)),
+            (vec![], vec![Errno::INTR, number(25)], Ok(()), (1, 2)),
+        ] {
+            let done = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let call = |done: &AtomicUsize, errors: &[Errno]| {
+                let error = errors.get(done.fetch_add(1, Ordering::SeqCst));
+                error.map_or(Ok(()), |&errno| Err(errno))
+            };
+            let flushed = make_durable(
+                &DriveFlushes::default(),
+                1,
+                || call(&done.0, &fsync),
+                || call(&done.1, &full_fsync),
+            );
+            assert_eq!(flushed, expected, "{fsync:?} {full_fsync:?}");
+            assert_eq!((done.0.into_inner(), done.1.into_inner()), calls);
+        }
     }
 
     /// Returns what is done for a range, and the answer.

@@ -1,6 +1,7 @@
 //! Functions that differ between operating systems: one file for each, with the same functions.
 //!
-//! Common functions are in this module. [`on_battery`], [`mounts`], [`forbid_core_dumps`],
+//! Common functions are in this module and in `unix.rs`; on Windows, `windows.rs` stands for all of it.
+//! [`on_battery`], [`mounts`], [`forbid_core_dumps`],
 //! [`raise_file_limit`] and [`remove_leftovers`] are for front ends, the rest is for the local
 //! store. The macOS half was written from Apple's manual pages and never run on a Mac.
 
@@ -14,6 +15,7 @@ mod macos_rules;
 #[cfg(any(target_os = "macos", test))]
 mod macos_text;
 pub mod nodes;
+mod unix;
 
 use std::fs::File;
 use std::io;
@@ -35,12 +37,16 @@ compile_error!(
     "Bandsaw knows the system calls of Linux and macOS only; see crates/core/src/platform/"
 );
 
-pub use host::{can_punch_in, make_names_durable};
+pub use host::can_punch_in;
 pub(crate) use host::{
     clone_file, copy_range, disk_len, disk_path, is_forgotten, lock_holder, make_durable,
-    punch_hole,
+    make_names_durable, punch_hole,
 };
 pub use leftovers::{hidden_name, own_suffix, remove_leftovers, take_removed};
+pub use unix::{
+    FileExt, FileId, allocated, appends, exchange, file_id, host_name, is_disk, is_too_many_files,
+    name_of_bytes, rename_new, shared_id, sync_folder, temporary_folder, version,
+};
 
 /// A mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
@@ -161,7 +162,8 @@ pub fn mac_device(major: u32, minor: u32) -> Option<u32> {
     (major < 1 << 8 && minor < 1 << 24).then_some(major << 24 | minor)
 }
 
-/// Creates an unnamed file in `folder`, which is removed when it is closed.
+/// Creates an unnamed file in `folder`, which only this user can open, and which is removed when it is
+/// closed.
 pub fn unlinked_file(folder: &Path) -> io::Result<File> {
     let unique = uuid::Uuid::new_v4();
     let path = folder.join(format!(".bandsaw-{unique}"));
@@ -169,6 +171,7 @@ pub fn unlinked_file(folder: &Path) -> io::Result<File> {
         .read(true)
         .write(true)
         .create_new(true)
+        .mode(0o600)
         .open(&path)?;
     std::fs::remove_file(path)?;
     Ok(file)

@@ -4,6 +4,7 @@
 //! used. Names are relative paths with `/` between their parts (`bands/1f`), never absolute and
 //! never with `..` in them.
 
+#[cfg_attr(windows, path = "windows.rs")]
 mod local;
 mod locks;
 mod memory;
@@ -168,6 +169,7 @@ impl Guard {
     }
 
     /// Creates a guard whose lock must be checked periodically.
+    #[cfg(unix)]
     pub(crate) fn watched(held: impl LockHandle + 'static) -> Self {
         Self(Some(Box::new(held)))
     }

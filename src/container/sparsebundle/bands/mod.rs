@@ -18,8 +18,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
 
-use rustix::io::Errno;
-
 use super::plist::{Info as BundleGeometry, Version};
 use super::{BANDS, BandIndex, LAYER};
 use crate::crypt::CipherBlocks;
@@ -468,6 +466,5 @@ impl Bands {
 fn is_too_many_files(error: &Error) -> bool {
     let cause =
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    let errno = cause.and_then(Errno::from_io_error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+    cause.is_some_and(platform::is_too_many_files)
 }

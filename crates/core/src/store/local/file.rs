@@ -536,6 +536,7 @@ mod tests {
         });
     }
 
+    #[cfg(target_os = "linux")] // APFS makes holes only in files of more than 16 MiB
     #[test]
     fn zeros_are_not_written_over_zeros() {
         let (_folder, file) = scratch(1 << 20);

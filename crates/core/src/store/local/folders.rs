@@ -195,7 +195,7 @@ impl Folders {
         }
         above
             .iter()
-            .try_for_each(|folder| platform::make_names_durable(&File::open(folder)?))
+            .try_for_each(|folder| platform::sync_folder(folder))
     }
 
     fn keep(&self, name: &str, folder: File) -> Arc<File> {

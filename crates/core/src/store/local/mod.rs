@@ -535,8 +535,9 @@ mod tests {
         assert!(copy.read_vec(0, 8 << 20).unwrap() == file.read_vec(0, 8 << 20).unwrap());
         assert_eq!(copy.read_vec(8 << 20, 3).unwrap(), b"end");
         let allocated = store.stat("deep/b").unwrap().unwrap().allocated;
+        // APFS makes holes only in files of more than 16 MiB.
         assert!(
-            allocated <= 1 << 20,
+            allocated <= 1 << 20 || cfg!(target_os = "macos"),
             "{allocated} bytes are allocated for 9"
         );
     }

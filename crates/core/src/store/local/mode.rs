@@ -1,6 +1,7 @@
 //! Permission bits of new files and folders.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -85,13 +86,15 @@ impl FileMode {
         self.0 | (self.0 & 0o444) >> 2
     }
 
-    /// Returns the permissions for an existing file or folder.
-    pub fn permissions(self, is_folder: bool) -> fs::Permissions {
-        fs::Permissions::from_mode(if is_folder {
+    /// Sets the mode of an existing file or folder.
+    pub fn set_on(self, path: &Path) -> io::Result<()> {
+        let is_folder = fs::symlink_metadata(path)?.is_dir();
+        let bits = if is_folder {
             self.folder_bits()
         } else {
             self.0
-        })
+        };
+        fs::set_permissions(path, fs::Permissions::from_mode(bits))
     }
 }
 

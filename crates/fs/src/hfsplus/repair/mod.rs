@@ -23,7 +23,6 @@ mod steps;
 mod tests;
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::forks::{ContentCopy, OverflowRecords, RepairedForks, UsedBlocks};
@@ -44,7 +43,7 @@ use bandsaw_core::decision::CopyChoice;
 use bandsaw_core::device::{BlockDevice, CowDevice, Spill};
 use bandsaw_core::problem::{Problem, Severity};
 use bandsaw_core::progress::Progress;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Result, platform};
 
 const LAYER: &str = "hfs+ repair";
 
@@ -83,7 +82,8 @@ impl Repair {
     /// Fails with [`Kind::Undecided`] if the two volume headers disagree and the evidence on the
     /// volume is inconclusive.
     ///
-    /// The new trees are kept in memory up to 32 MiB, then in an unlinked file in `/tmp`.
+    /// The new trees are kept in memory up to 32 MiB, then in an unlinked file in the folder
+    /// for temporary files.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
         Self::plan_assuming(device, None, progress)
     }
@@ -95,7 +95,7 @@ impl Repair {
         assumed: Option<CopyChoice>,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let spill = Arc::new(Spill::to(PathBuf::from("/tmp")));
+        let spill = Arc::new(Spill::to(platform::temporary_folder()));
         Self::plan_on(device, assumed, &spill, progress)
     }
 
