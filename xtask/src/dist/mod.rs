@@ -401,6 +401,7 @@ impl Release {
         copy(&files.join("CHANGELOG.md"), &doc.join("NEWS.md"))?;
         done(Command::new("gzip").arg("-9n").arg(doc.join("NEWS.md")))?;
         fs::write(doc.join("copyright"), COPYRIGHT)?;
+        set_modes(&tree)?;
         Ok(tree)
     }
 
@@ -430,6 +431,7 @@ impl Release {
         let debian = tree.join("DEBIAN");
         fs::create_dir_all(&debian)?;
         fs::write(debian.join("control"), control)?;
+        set_modes(tree)?;
         let package = self
             .out
             .join(format!("bandsaw_{}_{architecture}.deb", self.version));
@@ -562,6 +564,11 @@ fn done(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?}: {status}");
     Ok(())
+}
+
+/// Gives files and folders the modes that packages have, whatever the umask and the clone give.
+fn set_modes(tree: &Path) -> Result<()> {
+    done(Command::new("chmod").args(["-R", "u=rwX,go=rX"]).arg(tree))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
