@@ -424,6 +424,50 @@ fn a_limit_on_the_size_of_files_kills_nobody() {
     scratch.ok(&["put", "--from", "bytes", "x.sparseimage:/bytes"]);
 }
 
+/// With little memory a conversion succeeds, or fails with an error: it never panics or aborts.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_limit_on_memory_is_an_error() {
+    let scratch = Scratch::new();
+    let mut random = bandsaw::testing::Random::new(7);
+    let mut bytes: Vec<u8> = (0..3u32 << 17)
+        .flat_map(|number| (number / 3).to_le_bytes())
+        .collect();
+    bytes.extend(random.bytes(1 << 20));
+    scratch.write("src/bytes", bytes);
+    let create = "create disk.img --fs hfs+ --size 8m --from src";
+    scratch.ok(&create.split(' ').collect::<Vec<_>>());
+    let formats = ["udzo", "udbz", "ulfo", "ulmo", "udro", "udsb", "asif"];
+    for format in formats {
+        scratch.ok(&["convert", "disk.img", format, "--format", format]);
+    }
+    let convert = |mib: u32, from: &str, format: &str| {
+        let limit = format!("ulimit -v {}; ulimit -c 0; exec \"$@\"", mib << 10);
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_bandsaw")]);
+        command.args(["convert", from, "new", "--format", format, "--overwrite"]);
+        // A backtrace of a panic needs more memory than there is.
+        command.env("RUST_BACKTRACE", "0");
+        let output = command.current_dir(scratch.path("")).output().unwrap();
+        let said = crate::common::stderr(&output);
+        let code = output.status.code();
+        assert!(
+            matches!(code, Some(0 | 1)) && !said.contains("panicked"),
+            "{from} to {format} with {mib} MiB: {:?}: {said}",
+            output.status
+        );
+        code == Some(0)
+    };
+    for mib in [120, 180, 260, 600] {
+        for format in formats {
+            let done = convert(mib, "disk.img", format);
+            assert!(done || mib < 600, "to {format}");
+            let done = convert(mib, format, "udrw");
+            assert!(done || mib < 600, "from {format}");
+        }
+    }
+}
+
 /// Writing fails after the transaction is durable: the error comes with a warning that says so.
 #[test]
 fn an_error_after_the_commit_says_that_the_change_may_be_complete() {

@@ -6,7 +6,7 @@ use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 
 /// Decodes the stream `packed` into exactly `plain`.
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
-    let mut stream = Decompress::new(false);
+    let mut stream = super::with_memory(DECODER_STATE, || Decompress::new(false))?;
     loop {
         let (taken, given) = (stream.total_in() as usize, stream.total_out() as usize);
         let status = stream
@@ -16,6 +16,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
         match status {
             Status::StreamEnd if full => return Ok(()),
             Status::StreamEnd => return Err(CodecError::new(TOO_SHORT)),
+            Status::MemNeeded => return Err(CodecError::no_memory()),
             // No progress: the library needs more input than there is, or more output than is
             // allowed.
             _ if (stream.total_in() as usize, stream.total_out() as usize) == (taken, given) => {
@@ -25,6 +26,9 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
         }
     }
 }
+
+/// Memory in bytes that a decoder takes at its beginning; it reports if it gets no more later.
+const DECODER_STATE: usize = 1 << 20;
 
 /// Memory of an encoder in bytes: bzip2's own figure for blocks of 900,000 bytes, rounded up.
 pub(super) const MEMORY: usize = 8 << 20;
@@ -37,7 +41,7 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, CodecEr
     let before = packed.len();
     super::extend_with_room(packed, plain.len())?;
     // The maximum block size: streams start with `BZh9`, as in all images of macOS.
-    let mut stream = Compress::new(Compression::best(), 0);
+    let mut stream = super::with_memory(MEMORY, || Compress::new(Compression::best(), 0))?;
     let status = stream.compress(plain, &mut packed[before..], Action::Finish);
     packed.truncate(before + stream.total_out() as usize);
     // Any status other than the end means that there was no room.

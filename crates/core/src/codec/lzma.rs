@@ -6,20 +6,26 @@ use std::time::Duration;
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, XzReader};
 
-use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
+use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT, is_free};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Memory limit of the decoder in KiB: the largest preset has a dictionary of 64 MiB, macOS uses 8.
 const MAX_KIB: u32 = 96 << 10;
 
+/// Memory of a decoder in bytes, with the dictionary of 8 MiB that macOS uses.
+const DECODER: usize = 10 << 20;
+
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let mut stream = XzReader::new_mem_limit(packed, false, MAX_KIB);
-    stream
-        .read_exact(plain)
-        .map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => CodecError::new(TOO_SHORT),
-            _ => CodecError::caused(BROKEN, error),
-        })?;
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::UnexpectedEof => CodecError::new(TOO_SHORT),
+        ErrorKind::OutOfMemory => CodecError::no_memory(),
+        _ => CodecError::caused(BROKEN, error),
+    };
+    // Allocates with the first byte.
+    let (first, rest) = plain.split_at_mut(plain.len().min(1));
+    super::with_memory(DECODER, || stream.read_exact(first))?.map_err(failed)?;
+    stream.read_exact(rest).map_err(failed)?;
     // Reading to the end also verifies the checksums of the stream.
     match stream.read(&mut [0]) {
         Ok(0) => Ok(()),
@@ -30,6 +36,9 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
 
 /// The preset of all of macOS's streams, inferred from their size.
 const PRESET: u32 = 6;
+
+/// The length of everything but the data in a stream, at most.
+const FRAME: usize = 256;
 
 /// Bytes that are compressed before the encoder can stop.
 const BETWEEN_STOPS: usize = 64 << 10;
@@ -64,7 +73,11 @@ pub(super) fn encode(
         check(stop)?;
         stream.write_all(part).map_err(failed)?;
     }
-    xz(&stream.finish().map_err(failed)?, plain.len(), packed);
+    let data = stream.finish().map_err(failed)?;
+    packed
+        .try_reserve(data.len() + FRAME)
+        .map_err(|_| CodecError::no_memory())?;
+    xz(&data, plain.len(), packed);
     Ok(true)
 }
 
@@ -119,14 +132,6 @@ fn start(
         let waited = ENCODERS.1.wait_timeout(count, BETWEEN_ATTEMPTS);
         count = waited.0;
     }
-}
-
-/// Returns true if memory of `len` bytes can be reserved now.
-fn is_free(len: usize) -> bool {
-    let mut room = Vec::<u8>::new();
-    let reserved = room.try_reserve_exact(len).is_ok();
-    drop(std::hint::black_box(room)); // the compiler would leave an unused allocation out
-    reserved
 }
 
 /// Frames LZMA2 data as macOS does: one block with its two lengths, a window of 8 MiB regardless of

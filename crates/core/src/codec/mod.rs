@@ -13,6 +13,7 @@ mod lzma;
 mod lzvn;
 mod zlib;
 
+use crate::sync::Mutex;
 use crate::{Error, Result};
 
 pub use encoder::{Encoder, Level};
@@ -81,8 +82,28 @@ pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
 struct CodecError {
     what: &'static str,
     cause: Option<Box<dyn std::error::Error + Send + Sync>>,
-    /// An encoder gets no memory.
+    /// An encoder or decoder gets no memory.
     no_memory: bool,
+}
+
+/// Calls `make`, which allocates up to `len` bytes and ends the process if it gets none, if that much
+/// memory is free. One thread at a time, so that none takes what another has found.
+fn with_memory<T>(len: usize, make: impl FnOnce() -> T) -> Result<T, CodecError> {
+    static ALLOCATING: Mutex<()> = Mutex::new(());
+    let _alone = ALLOCATING.lock();
+    if is_free(len) {
+        Ok(make())
+    } else {
+        Err(CodecError::no_memory())
+    }
+}
+
+/// Returns true if memory of `len` bytes can be reserved now.
+fn is_free(len: usize) -> bool {
+    let mut room = Vec::<u8>::new();
+    let reserved = room.try_reserve_exact(len).is_ok();
+    drop(std::hint::black_box(room)); // the compiler would leave an unused allocation out
+    reserved
 }
 
 /// Appends `more` bytes of zeros, for the output of an encoder.
@@ -128,7 +149,10 @@ impl CodecError {
             plain.len(),
             packed.len()
         );
-        let error = Error::corrupt(codec, 0, message);
+        let error = match self.no_memory {
+            true => Error::limit(codec, message),
+            false => Error::corrupt(codec, 0, message),
+        };
         match self.cause {
             Some(cause) => error.caused_by(cause),
             None => error,

@@ -5,10 +5,20 @@ use super::{BROKEN, CodecError, Level, TOO_LONG, TOO_SHORT};
 #[cfg(feature = "libdeflate")]
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     use libdeflater::{DecompressionError, Decompressor};
+    use std::cell::RefCell;
+    /// Memory of a decoder in bytes.
+    const DECODER_MEMORY: usize = 64 << 10;
     thread_local! {
-        static DECODER: std::cell::RefCell<Decompressor> = std::cell::RefCell::new(Decompressor::new());
+        static DECODER: RefCell<Option<Decompressor>> = const { RefCell::new(None) };
     }
-    match DECODER.with_borrow_mut(|decoder| decoder.zlib_decompress(packed, plain)) {
+    let decoded = DECODER.with_borrow_mut(|decoder| -> Result<_, CodecError> {
+        let decoder = match decoder {
+            Some(decoder) => decoder,
+            none => none.insert(super::with_memory(DECODER_MEMORY, Decompressor::new)?),
+        };
+        Ok(decoder.zlib_decompress(packed, plain))
+    })?;
+    match decoded {
         Ok(length) if length == plain.len() => Ok(()),
         Ok(_) => Err(CodecError::new(TOO_SHORT)),
         Err(DecompressionError::InsufficientSpace) => Err(CodecError::new(TOO_LONG)),
@@ -32,13 +42,18 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
 /// Memory of an encoder in bytes.
 pub(super) const MEMORY: usize = 2 << 20;
 
-/// An encoder that reuses its tables.
-#[cfg(feature = "libdeflate")]
-pub(super) struct Encoder(libdeflater::Compressor);
+/// An encoder that reuses its tables, which are made for the first piece.
+pub(super) struct Encoder {
+    level: Level,
+    tables: Option<Tables>,
+}
 
 #[cfg(feature = "libdeflate")]
-impl Encoder {
-    pub(super) fn new(level: Level) -> Self {
+struct Tables(libdeflater::Compressor);
+
+#[cfg(feature = "libdeflate")]
+impl Tables {
+    fn new(level: Level) -> Self {
         // The levels up to 9 cost about as much as zlib's and compress slightly better; all of 1 to
         // 9 are valid.
         let level = libdeflater::CompressionLvl::new(level.get().into()).unwrap_or_default();
@@ -57,11 +72,11 @@ impl Encoder {
 }
 
 #[cfg(not(feature = "libdeflate"))]
-pub(super) struct Encoder(flate2::Compress);
+struct Tables(flate2::Compress);
 
 #[cfg(not(feature = "libdeflate"))]
-impl Encoder {
-    pub(super) fn new(level: Level) -> Self {
+impl Tables {
+    fn new(level: Level) -> Self {
         Self(flate2::Compress::new(
             flate2::Compression::new(level.get().into()),
             true,
@@ -79,6 +94,13 @@ impl Encoder {
 }
 
 impl Encoder {
+    pub(super) fn new(level: Level) -> Self {
+        Self {
+            level,
+            tables: None,
+        }
+    }
+
     /// Appends a stream of `plain`. Returns false if it would not be shorter.
     pub(super) fn encode(
         &mut self,
@@ -87,7 +109,11 @@ impl Encoder {
     ) -> Result<bool, CodecError> {
         let before = packed.len();
         super::extend_with_room(packed, plain.len())?;
-        let filled = self.fill(plain, &mut packed[before..])?;
+        let tables = match &mut self.tables {
+            Some(tables) => tables,
+            none => none.insert(super::with_memory(MEMORY, || Tables::new(self.level))?),
+        };
+        let filled = tables.fill(plain, &mut packed[before..])?;
         packed.truncate(before + filled.unwrap_or(0));
         Ok(filled.is_some())
     }
