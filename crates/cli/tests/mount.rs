@@ -668,6 +668,43 @@ fn a_full_volume_says_so() {
     );
 }
 
+/// With little memory, and more threads than fit into it: fewer threads serve, or the mount fails and
+/// leaves nothing behind.
+#[test]
+fn a_mount_takes_no_more_threads_than_there_is_memory_for() {
+    let Some(host) = Host::new("a_mount_takes_no_more_threads_than_there_is_memory_for") else {
+        return;
+    };
+    host.bundle("x.img");
+    let mut mounted = 0;
+    for kib in [150_000, 400_000, 1_000_000] {
+        let mut command = Command::new("sh");
+        command
+            .args([
+                "-c",
+                &format!("ulimit -v {kib}; ulimit -c 0; exec \"$@\""),
+                "sh",
+            ])
+            .arg(env!("CARGO_BIN_EXE_bandsaw"))
+            .args(["mount", "x.img", "mnt", "-o", "threads=64"])
+            .current_dir(host.path(""))
+            .env("XDG_RUNTIME_DIR", host.path(""))
+            .env("HOME", host.path(""));
+        let output = command.output().unwrap();
+        if output.status.success() {
+            mounted += 1;
+            fs::write(host.path("mnt/file"), vec![7; 1 << 20]).unwrap();
+            assert!(fs::read(host.path("mnt/file")).unwrap() == vec![7; 1 << 20]);
+            host.ok(&["detach", "mnt"]);
+        } else {
+            assert_eq!(output.status.code(), Some(1), "{kib}: {}", stderr(&output));
+            assert!(fs::read_dir(host.path("mnt")).is_ok() || !host.path("mnt").exists());
+        }
+        assert!(host.listed().is_empty(), "{kib}");
+    }
+    assert!(mounted > 0);
+}
+
 /// A compressed file of an image that lacks a band, while a file with another name may be that band: to
 /// store the contents again would make zeros of it final. Other files are written.
 #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bandsaw::device::BlockDevice;
+use bandsaw::device::{BlockDevice, reserve};
 use bandsaw::fs::FileSystem;
 use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::sync::Mutex;
@@ -29,6 +29,11 @@ const BETWEEN_SYNCS: Duration = Duration::from_secs(3);
 const UNMOUNT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Size of the kernel's readahead, in KiB.
 const READ_AHEAD: u32 = 1024;
+/// Memory in bytes of a thread that serves the kernel: its buffer of 16 MiB, its stack, and what a
+/// request takes.
+const THREAD_MEMORY: usize = 24 << 20;
+/// Memory in bytes of the rest of the process while it serves.
+const REST_MEMORY: usize = 64 << 20;
 
 /// Content of a mount.
 #[derive(Debug, Clone)]
@@ -70,7 +75,12 @@ impl Mounted {
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
         );
-        let config = config(options, matches!(shown, MountContent::Volume(_)));
+        let config = config(options, matches!(shown, MountContent::Volume(_)))?;
+        // Before the mount, so that a thread that cannot be started leaves nothing behind.
+        let clock = shown
+            .changes()
+            .then(|| sync_by_clock(shown.clone(), events.clone()))
+            .transpose()?;
         let (end, ended) = mpsc::channel();
         let session = match &shown {
             MountContent::Disk(device, name) => {
@@ -114,9 +124,6 @@ impl Mounted {
             }
         }?;
         host::read_ahead(&folder, READ_AHEAD);
-        let clock = shown
-            .changes()
-            .then(|| sync_by_clock(shown.clone(), events));
         Ok(Self {
             folder,
             shown,
@@ -208,7 +215,7 @@ fn owner(options: &MountOptions, mounter: (u32, u32)) -> (Option<u32>, Option<u3
     }
 }
 
-fn config(options: &MountOptions, read_only: bool) -> Config {
+fn config(options: &MountOptions, read_only: bool) -> Result<Config> {
     let flag = |yes: bool, on: MountOption, off: MountOption| if yes { on } else { off };
     let mut config = Config::default();
     config.mount_options = vec![
@@ -230,9 +237,31 @@ fn config(options: &MountOptions, read_only: bool) -> Config {
         SessionACL::Owner
     };
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    config.n_threads = Some(options.threads.unwrap_or((2 * cores).clamp(4, 16)));
+    let threads = options.threads.unwrap_or((2 * cores).clamp(4, 16));
+    config.n_threads = Some(threads_with_memory(threads)?);
     config.clone_fd = true;
-    config
+    Ok(config)
+}
+
+/// Returns up to `wanted` threads, as many as there is memory for: one that gets none would end the
+/// process, and leave a mount point that cannot be used.
+fn threads_with_memory(wanted: usize) -> Result<usize> {
+    let is_free = |count: usize| {
+        let mut room = Vec::new();
+        let reserved = reserve(&mut room, count * THREAD_MEMORY + REST_MEMORY);
+        drop(std::hint::black_box(room)); // the compiler would leave an unused allocation out
+        reserved.is_ok()
+    };
+    let mut count = wanted.max(1);
+    while !is_free(count) {
+        if count == 1 {
+            let needed = (REST_MEMORY + THREAD_MEMORY) >> 20;
+            let message = format!("too little memory to serve a mount: expected {needed} MiB");
+            return Err(Error::limit(LAYER, message));
+        }
+        count /= 2;
+    }
+    Ok(count)
 }
 
 /// Mounts, and serves the kernel from separate threads.
@@ -277,14 +306,17 @@ fn start<F: Filesystem>(
 }
 
 /// Syncs every few seconds until the sender is dropped.
-fn sync_by_clock(shown: MountContent, events: Arc<Notes>) -> (Sender<()>, JoinHandle<()>) {
+fn sync_by_clock(shown: MountContent, events: Arc<Notes>) -> Result<(Sender<()>, JoinHandle<()>)> {
     let (stop, stopped) = mpsc::channel();
-    let clock = thread::spawn(move || {
+    let clock = move || {
         while stopped.recv_timeout(BETWEEN_SYNCS) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = shown.sync() {
                 events.tell(&error.to_string());
             }
         }
-    });
-    (stop, clock)
+    };
+    match thread::Builder::new().spawn(clock) {
+        Ok(clock) => Ok((stop, clock)),
+        Err(source) => Err(Error::io(LAYER, "start a thread", source)),
+    }
 }
