@@ -115,9 +115,20 @@ pub enum Place {
     Name(String),
 }
 
+/// A file or folder of a volume that an error is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// Its number: CNID or inode.
+    Number(u64),
+    /// Number of its folder, and its name.
+    Entry(u64, String),
+    /// Its path from the root of the volume.
+    Path(String),
+}
+
 /// An error with its kind, the layer that reported it, the place, the file and the cause.
 ///
-/// `Display` is one line for people: `file: layer: at byte N: what was expected: cause`.
+/// `Display` is one line for people: `file: layer: path: at byte N: what was expected: cause`.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -125,6 +136,7 @@ struct Inner {
     reason: Option<Reason>,
     layer: &'static str,
     place: Place,
+    subjects: Vec<Subject>,
     message: Cow<'static, str>,
     file: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -140,6 +152,7 @@ impl Error {
             reason: None,
             layer,
             place,
+            subjects: Vec::new(),
             message,
             file: None,
             source: None,
@@ -227,6 +240,13 @@ impl Error {
         self
     }
 
+    /// Adds a file or folder of a volume that the error is about.
+    #[must_use]
+    pub fn about(mut self, subject: Subject) -> Self {
+        self.0.subjects.push(subject);
+        self
+    }
+
     /// Sets the file, unless a lower layer has set one already. Secrets of a URL are removed.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
@@ -272,6 +292,7 @@ impl Error {
             reason,
             layer,
             place,
+            subjects,
             message,
             file,
             source,
@@ -283,6 +304,7 @@ impl Error {
             reason: *reason,
             layer,
             place,
+            subjects: subjects.clone(),
             message,
             file,
             source,
@@ -307,6 +329,29 @@ impl Error {
     /// Returns the place in that layer.
     pub fn place(&self) -> &Place {
         &self.0.place
+    }
+
+    /// Returns the files and folders of a volume that the error is about.
+    pub fn subjects(&self) -> &[Subject] {
+        &self.0.subjects
+    }
+
+    /// Returns the paths of the files and folders of a volume that the error is about, as far as
+    /// they are known.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.subjects.iter().filter_map(|subject| match subject {
+            Subject::Path(path) => Some(&**path),
+            Subject::Number(_) | Subject::Entry(..) => None,
+        })
+    }
+
+    /// Replaces each subject for which `path` returns a path by that path.
+    pub fn resolve_subjects(&mut self, mut path: impl FnMut(&Subject) -> Option<String>) {
+        for subject in &mut self.0.subjects {
+            if let Some(path) = path(subject) {
+                *subject = Subject::Path(path);
+            }
+        }
     }
 
     /// Returns the file in which the error occurred, if known.
@@ -372,6 +417,10 @@ impl fmt::Display for Error {
             write!(f, "{file}: ")?;
         }
         write!(f, "{}: ", self.0.layer)?;
+        let paths: Vec<&str> = self.paths().collect();
+        if !paths.is_empty() {
+            write!(f, "{}: ", paths.join(", "))?;
+        }
         match &self.0.place {
             Place::None => {}
             Place::Offset(offset) => write!(f, "at byte {offset}: ")?,
@@ -400,6 +449,26 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subjects_are_named_once_they_have_a_path() {
+        let mut error = Error::corrupt("catalog", 7, "odd")
+            .about(Subject::Number(3))
+            .about(Subject::Entry(2, "b".to_owned()));
+        assert_eq!(error.to_string(), "catalog: at byte 7: odd");
+        error.resolve_subjects(|subject| match subject {
+            Subject::Entry(_, name) => Some(format!("/{name}")),
+            _ => None,
+        });
+        assert_eq!(error.to_string(), "catalog: /b: at byte 7: odd");
+        error.resolve_subjects(|subject| match subject {
+            Subject::Number(_) => Some("/a".to_owned()),
+            _ => None,
+        });
+        let copy = error.duplicate();
+        assert_eq!(copy.to_string(), "catalog: /a, /b: at byte 7: odd");
+        assert!(copy.paths().eq(["/a", "/b"]));
+    }
 
     #[test]
     fn temporary_names_are_replaced_by_the_target() {

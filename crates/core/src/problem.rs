@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::Subject;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -76,6 +77,18 @@ impl Problems {
     /// Returns the listed problems, in the order in which they were found.
     pub fn listed(&self) -> &[Problem] {
         &self.listed
+    }
+
+    /// Replaces subjects of the listed problems, from number `first` on, by the paths that `path`
+    /// returns.
+    pub fn resolve_subjects(
+        &mut self,
+        first: usize,
+        mut path: impl FnMut(&Subject) -> Option<String>,
+    ) {
+        for problem in self.listed.iter_mut().skip(first) {
+            problem.error.resolve_subjects(&mut path);
+        }
     }
 
     /// Returns the number of problems that are not listed.

@@ -75,12 +75,15 @@ fn layer(of: &CheckedLayer) -> Value {
 fn problem(of: &Problem) -> Value {
     let (offset, name) = place(&of.error);
     let cause = std::error::Error::source(&of.error).map(|cause| format!(": {cause}"));
+    let mut paths = of.error.paths().map(str::to_owned);
     map! {
         "severity": of.severity.to_string(),
         "layer": layer_code(of.error.layer()),
         "within": of.error.file(),
         "offset": offset,
         "name": name,
+        "volume_path": paths.next(),
+        "other_volume_path": paths.next(),
         "message": format!("{}{}", of.error.message(), cause.unwrap_or_default()),
     }
 }

@@ -94,6 +94,12 @@ struct ProblemJson {
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// Path in the volume of the file or folder that the problem concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume_path: Option<String>,
+    /// The other file that uses the same blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_volume_path: Option<String>,
     message: String,
 }
 
@@ -105,6 +111,7 @@ impl ProblemJson {
             Place::None => (None, None),
         };
         let cause = std::error::Error::source(&problem.error).map(|cause| format!(": {cause}"));
+        let mut paths = problem.error.paths().map(str::to_owned);
         Self {
             severity: problem.severity.to_string(),
             layer: layer_code(problem.error.layer()),
@@ -112,6 +119,8 @@ impl ProblemJson {
             within: problem.error.file().map(str::to_owned),
             offset,
             name,
+            volume_path: paths.next(),
+            other_volume_path: paths.next(),
             message: format!("{}{}", problem.error.message(), cause.unwrap_or_default()),
         }
     }
@@ -122,7 +131,17 @@ impl ProblemJson {
             .as_ref()
             .map(|within| format!("{}: ", output.name(within)))
             .unwrap_or_default();
+        let paths: Vec<_> = [&self.volume_path, &self.other_volume_path]
+            .into_iter()
+            .flatten()
+            .map(|path| output.name(path))
+            .collect();
+        let about = match paths.is_empty() {
+            true => String::new(),
+            false => format!("{}: ", paths.join(", ")),
+        };
         within
+            + &about
             + &match (&self.name, self.offset) {
                 (Some(name), _) => format!("{}: ", output.name(name)),
                 (None, Some(at)) => format!("byte {at}: "),

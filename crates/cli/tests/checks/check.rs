@@ -45,6 +45,32 @@ fn check_says_what_is_wrong_and_how_bad_it_is() {
     scratch.fails(3, &["check", "missing.dmg"]);
 }
 
+#[test]
+fn a_finding_about_a_file_has_its_path() {
+    let scratch = Scratch::new();
+    scratch.write("src/c/d.txt", "hello, world\n");
+    scratch.ok(&[
+        "create", "p.img", "--fs", "hfs+", "--size", "8m", "--from", "src",
+    ]);
+    edit(&scratch, "p.img", |disk| {
+        // The name in the key of the file's record, and the record's type.
+        let key = b"\0\x05\0d\0.\0t\0x\0t\0\x02";
+        let found = disk.windows(key.len()).position(|bytes| bytes == key);
+        let record = found.unwrap() + key.len() - 2;
+        let size = record + 88;
+        disk[size] = 1;
+    });
+    let found = facts(&scratch, 5, &["check", "p.img"]);
+    let problem = &found["problems"][0];
+    assert_eq!(problem["volume_path"], "/c/d.txt", "{found:#}");
+    let output = scratch.run(&["check", "p.img"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(": /c/d.txt: fork of file "), "{text}");
+    let found = facts(&scratch, 9, &["repair", "p.img"]);
+    let message = found["problems"][0]["message"].as_str().unwrap();
+    assert!(message.contains("/c/d.txt: "), "{found:#}");
+}
+
 /// An APFS volume of a folder: what is found wrong with it, its files in the order of names, and
 /// errors that name the image.
 #[test]

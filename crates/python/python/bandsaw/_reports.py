@@ -348,6 +348,8 @@ class Finding(Report):
     within: str | None = None
     offset: int | None = None
     name: str | None = None
+    volume_path: str | None = None
+    other_volume_path: str | None = None
 
 
 @dataclass(frozen=True)

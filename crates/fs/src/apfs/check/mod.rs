@@ -11,6 +11,7 @@ mod checkpoint;
 mod files;
 mod keybags;
 mod omap;
+mod paths;
 mod references;
 mod report;
 mod snapshots;

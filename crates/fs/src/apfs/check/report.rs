@@ -1,5 +1,6 @@
 //! The findings of a check, each with the volume's place in the image.
 
+use bandsaw_core::error::Subject;
 use bandsaw_core::problem::{Problems, Severity};
 use bandsaw_core::{Error, Kind, Result};
 
@@ -35,6 +36,27 @@ impl<'a> Report<'a> {
         self.problems.add(severity, error.in_file(self.place));
     }
 
+    /// Returns the number of listed findings.
+    pub(super) fn listed(&self) -> usize {
+        self.problems.listed().len()
+    }
+
+    /// Returns true if a finding, from number `first` on, is about an object without a path.
+    pub(super) fn has_subjects(&self, first: usize) -> bool {
+        let mut found = self.problems.listed().iter().skip(first);
+        found.any(|problem| problem.error.subjects().len() > problem.error.paths().count())
+    }
+
+    /// Replaces objects that the findings, from number `first` on, are about by the paths that
+    /// `path` returns.
+    pub(super) fn resolve_subjects(
+        &mut self,
+        first: usize,
+        path: impl FnMut(&Subject) -> Option<String>,
+    ) {
+        self.problems.resolve_subjects(first, path);
+    }
+
     /// Returns the value, or `None` after reporting the error as damage. Errors of other kinds,
     /// such as I/O errors, are returned and end the check.
     pub(super) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
@@ -57,4 +79,14 @@ impl<'a> Report<'a> {
 /// Returns an error about something without a single offset.
 pub(super) fn wrong(layer: &'static str, message: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, layer, message.into())
+}
+
+/// Returns the object with this number as the subject of a finding.
+pub(super) fn numbered(id: u64) -> Subject {
+    Subject::Number(id)
+}
+
+/// Returns the entry `name` of a folder as the subject of a finding.
+pub(super) fn entry_in(folder: u64, name: &str) -> Subject {
+    Subject::Entry(folder, name.replace('/', ":"))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::corruptions::{CONTAINER, Corruption, FILES, SPACE, TREES, VOLUME};
 use super::sample::Sample;
 use crate::apfs::Container;
-use bandsaw_core::problem::Problems;
+use bandsaw_core::problem::{Problem, Problems};
 use bandsaw_core::progress::Silent;
 
 const LEN: usize = 4 << 20;
@@ -44,6 +44,55 @@ fn expect_found(cases: &[Corruption]) {
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// A modification of a container, words of the finding, and the paths in it.
+type NamedFinding = (fn(&mut Sample), &'static str, &'static [&'static str]);
+
+#[test]
+fn findings_name_objects_by_path() {
+    let cases: [NamedFinding; 5] = [
+        (
+            |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
+            "records 3 entries",
+            &["/folder"],
+        ),
+        (
+            |p| p.inode("folder/inner", |raw| raw.children_or_links = 3.into()),
+            "records 3 entries",
+            &["/folder/inner"],
+        ),
+        (
+            |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
+            "but its extents have only 4096",
+            &["/with attributes"],
+        ),
+        (
+            |p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()),
+            "both must be multiples of the block size",
+            &["/with attributes"],
+        ),
+        // The folder has no such entry.
+        (
+            |p| p.inode("with attributes", |raw| raw.parent_id = 3.into()),
+            "records another name or folder",
+            &[],
+        ),
+    ];
+    for (damage, words, paths) in cases {
+        let mut sample = Sample::new(LEN);
+        damage(&mut sample);
+        let problems = check(&sample);
+        let is_meant = |problem: &&Problem| problem.error.to_string().contains(words);
+        let found: Vec<_> = problems.listed().iter().filter(is_meant).collect();
+        let [problem] = found[..] else {
+            panic!("{words:?} expected once, {problems:#?}");
+        };
+        assert!(
+            problem.error.paths().eq(paths.iter().copied()),
+            "{problem:?}"
+        );
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::Checker;
 use super::blocks::BlockUsers;
 use super::files::{Files, Rules};
 use super::omap::{CheckedObjects, Scope};
+use super::paths;
 use super::references::References;
 use super::report::Report;
 use super::snapshots::{self, SnapshotRecord};
@@ -20,7 +21,7 @@ use crate::apfs::layout::{
 };
 use crate::apfs::names::NameRules;
 use crate::apfs::store::Expected;
-use crate::apfs::volume::check_features;
+use crate::apfs::volume::{Apfs, OpenState, check_features};
 use bandsaw_core::{Error, Kind, Result};
 use zerocopy::FromBytes;
 
@@ -164,7 +165,7 @@ impl VolumeCheck<'_, '_> {
                 &live,
                 &mut objects,
                 &references,
-                cipher.as_deref(),
+                cipher.as_ref(),
                 blocks,
                 report,
             )?;
@@ -176,7 +177,7 @@ impl VolumeCheck<'_, '_> {
                 known,
                 &mut objects,
                 &references,
-                cipher.as_deref(),
+                cipher.as_ref(),
                 blocks,
                 report,
             )?;
@@ -397,7 +398,7 @@ impl VolumeCheck<'_, '_> {
         state: &SnapshotState<'_>,
         objects: &mut CheckedObjects,
         references: &References,
-        cipher: Option<&VolumeCipher>,
+        cipher: Option<&Arc<VolumeCipher>>,
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {
@@ -414,6 +415,7 @@ impl VolumeCheck<'_, '_> {
             block_size: scope.store.block_size,
             blocks: scope.store.blocks,
         };
+        let first = report.listed();
         let mut files = Files::new(rules);
         let kind = TreeKind::Files {
             hashed: names.hashed(),
@@ -444,7 +446,7 @@ impl VolumeCheck<'_, '_> {
                 &mut Virtual {
                     objects,
                     limit: state.xid,
-                    cipher,
+                    cipher: cipher.map(|cipher| &**cipher),
                 },
                 report,
                 &mut each,
@@ -461,11 +463,34 @@ impl VolumeCheck<'_, '_> {
             own += self.sealed_extents(state, &mut files, blocks, report)?;
         }
         let counts = files.finish(report);
+        if report.has_subjects(first) {
+            self.name_files(state, cipher, first, report);
+        }
         self.check_counts(state, &counts, files.highest, report);
         if let Some(tree) = state.references {
             references.compare(tree, &files.extents, &state.whose, report);
         }
         Ok(own)
+    }
+
+    /// Names the files that the findings of a state, from number `first` on, are about.
+    fn name_files(
+        &self,
+        state: &SnapshotState<'_>,
+        cipher: Option<&Arc<VolumeCipher>>,
+        first: usize,
+        report: &mut Report<'_>,
+    ) {
+        let state = OpenState {
+            raw: *state.raw,
+            omap: Oid::from(self.raw.omap_oid).into_paddr(),
+            xid: state.xid,
+            dataless: false,
+        };
+        // What keeps the volume from being opened was found before.
+        if let Ok(volume) = Apfs::open(self.checker.container, &state, cipher.cloned()) {
+            paths::resolve(&volume, first, report);
+        }
     }
 
     /// Adds the extents of a sealed volume, which has them in a separate tree. Returns the number
@@ -564,7 +589,7 @@ impl VolumeCheck<'_, '_> {
         known: bool,
         objects: &mut CheckedObjects,
         all: &References,
-        cipher: Option<&VolumeCipher>,
+        cipher: Option<&Arc<VolumeCipher>>,
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {

@@ -4,7 +4,7 @@ use zerocopy::big_endian::U16;
 
 use super::blocks::BlockUse;
 use super::forks::Forks;
-use super::report::{Report, wrong};
+use super::report::{Report, numbered, wrong};
 use crate::hfsplus::layout::{
     AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of,
 };
@@ -50,13 +50,16 @@ impl Attributes {
             return;
         };
         let Some(parsed) = AttributeRecord::parse(data) else {
-            report.damage(wrong(
-                LAYER,
-                format!(
-                    "node {node}: a record of object {} is of unknown type or truncated",
-                    key.file
-                ),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!(
+                        "node {node}: a record of object {} is of unknown type or truncated",
+                        key.file
+                    ),
+                )
+                .about(numbered(key.file)),
+            );
             return;
         };
         self.own(&key, &parsed);
@@ -65,14 +68,17 @@ impl Attributes {
         }
         self.close(report);
         if key.start_block != 0 {
-            report.damage(wrong(
-                LAYER,
-                format!(
-                    "the first record of {} is for block {}, expected 0",
-                    name_of(&key),
-                    key.start_block
-                ),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!(
+                        "the first record of {} is for block {}, expected 0",
+                        name_of(&key),
+                        key.start_block
+                    ),
+                )
+                .about(numbered(key.file)),
+            );
         }
         if let AttributeRecord::Fork(fork) = parsed {
             forks.check(fork, key.file, BlockUse::Attribute, report);
@@ -133,7 +139,7 @@ impl Attributes {
                     name_of(key),
                     key.start_block
                 );
-                report.damage(wrong(LAYER, message));
+                report.damage(wrong(LAYER, message).about(numbered(key.file)));
             }
         }
     }
@@ -147,7 +153,7 @@ impl Attributes {
                 "expected {} blocks for {name} of object {}, but its extents have {}",
                 open.wanted, open.id, open.found
             );
-            report.damage(wrong(LAYER, message));
+            report.damage(wrong(LAYER, message).about(numbered(open.id)));
         }
     }
 

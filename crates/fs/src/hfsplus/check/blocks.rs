@@ -3,14 +3,15 @@
 
 use std::fmt;
 
-use super::report::{Report, wrong};
+use super::report::{Report, numbered, wrong};
 use crate::hfsplus::build::set_bits;
 use crate::hfsplus::extents::ForkDevice;
 use crate::hfsplus::layout::{Cnid, Extent};
-use bandsaw_core::Result;
 use bandsaw_core::device::BlockDevice;
+use bandsaw_core::error::Subject;
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
+use bandsaw_core::{Error, Result};
 
 const LAYER: &str = "hfs+ bitmap";
 /// Bytes of the bitmap read at a time.
@@ -43,6 +44,12 @@ struct BlockClaim {
 impl BlockClaim {
     fn end(&self) -> u64 {
         u64::from(self.start) + u64::from(self.count)
+    }
+
+    /// Returns the object in the catalog that uses the blocks; `None` for the volume's own files.
+    fn object(&self) -> Option<Subject> {
+        let is_own = matches!(self.purpose, BlockUse::Header | BlockUse::Special);
+        (!is_own).then(|| numbered(self.id))
     }
 }
 
@@ -88,10 +95,10 @@ impl BlockUsers {
             let start = u64::from(claim.start);
             if let Some(before) = furthest.filter(|before| before.end() > start) {
                 let last = before.end().min(claim.end()) - 1;
-                report.damage(wrong(
-                    LAYER,
-                    format!("blocks {start} to {last} are used by {before} and by {claim}"),
-                ));
+                let message =
+                    format!("blocks {start} to {last} are used by {before} and by {claim}");
+                let users = [before, claim].into_iter().filter_map(|user| user.object());
+                report.damage(users.fold(wrong(LAYER, message), Error::about));
             }
             if furthest.is_none_or(|before| claim.end() > before.end()) {
                 furthest = Some(claim);
@@ -211,7 +218,7 @@ impl BitmapDifferences {
     }
 }
 
-fn lost((start, end): (u64, u64)) -> bandsaw_core::Error {
+fn lost((start, end): (u64, u64)) -> Error {
     wrong(
         LAYER,
         format!(

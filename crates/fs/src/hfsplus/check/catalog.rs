@@ -9,7 +9,7 @@ use super::attributes;
 use super::blocks::BlockUse;
 use super::forks::Forks;
 use super::links::Links;
-use super::report::{Report, wrong};
+use super::report::{Report, entry_in, numbered, wrong};
 use crate::UF_COMPRESSED;
 use crate::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS,
@@ -105,10 +105,11 @@ impl<'h> Catalog<'h> {
         };
         let Some(parsed) = CatalogRecord::parse(data) else {
             let name = decode_name(key.name);
-            return report.damage(damage(&format!(
+            let message = format!(
                 "the record of {name:?} in folder {} is of unknown type",
                 key.parent
-            )));
+            );
+            return report.damage(damage(&message).about(entry_in(key.parent, key.name)));
         };
         let expected = match parsed {
             CatalogRecord::Folder(_) => size_of::<FolderRaw>(),
@@ -117,10 +118,15 @@ impl<'h> Catalog<'h> {
         };
         if data.len() != expected {
             let name = decode_name(key.name);
-            report.damage(damage(&format!(
+            let message = format!(
                 "the record of {name:?} has {} bytes, expected {expected}",
                 data.len()
-            )));
+            );
+            let subject = match parsed {
+                CatalogRecord::Thread(_) => numbered(key.parent),
+                _ => entry_in(key.parent, key.name),
+            };
+            report.damage(damage(&message).about(subject));
         }
         match parsed {
             CatalogRecord::Thread(thread) => self.add_thread(&key, &thread, report),
@@ -142,13 +148,16 @@ impl<'h> Catalog<'h> {
 
     fn add_thread(&mut self, key: &CatalogKey<'_>, thread: &Thread<'_>, report: &mut Report) {
         if !key.name.is_empty() {
-            return report.damage(wrong(
-                LAYER,
-                format!(
-                    "a thread record has the name {:?}, expected none",
-                    decode_name(key.name)
-                ),
-            ));
+            return report.damage(
+                wrong(
+                    LAYER,
+                    format!(
+                        "a thread record has the name {:?}, expected none",
+                        decode_name(key.name)
+                    ),
+                )
+                .about(numbered(key.parent)),
+            );
         }
         let lead = ThreadTarget {
             parent: thread.parent,
@@ -178,21 +187,24 @@ impl<'h> Catalog<'h> {
                      have",
                     object.flags
                 ),
-            ));
+            ).about(numbered(id)));
         }
         let mode = folder.bsd.file_mode.get();
         if mode != 0 && folder.bsd.mode_type() != mode_type::FOLDER {
-            report.damage(wrong(
-                LAYER,
-                format!("folder {id} has mode {mode:#o}, which is not that of a folder"),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!("folder {id} has mode {mode:#o}, which is not that of a folder"),
+                )
+                .about(numbered(id)),
+            );
         }
         if id == Cnid::ROOT && folder.user_info.finder_flags.get() & finder_flags::NAME_LOCKED != 0
         {
-            report.warning(wrong(
-                LAYER,
-                "the root folder has the flag that locks its name",
-            ));
+            report.warning(
+                wrong(LAYER, "the root folder has the flag that locks its name")
+                    .about(numbered(id)),
+            );
         }
         self.folders += u64::from(id != Cnid::ROOT);
         self.encodings |= encoding_bit(folder.text_encoding.get());
@@ -223,16 +235,22 @@ impl<'h> Catalog<'h> {
         };
         let mode = file.bsd.file_mode.get();
         if mode != 0 && !mode_type::OF_FILES.contains(&file.bsd.mode_type()) {
-            report.damage(wrong(
-                LAYER,
-                format!("file {id} has mode {mode:#o}, which is not that of a file"),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!("file {id} has mode {mode:#o}, which is not that of a file"),
+                )
+                .about(numbered(id)),
+            );
         }
         if file.bsd.mode_type() == mode_type::SYMLINK && file.kind() != SYMLINK_TYPE {
-            report.note(wrong(
-                LAYER,
-                format!("symbolic link {id} does not have the type and creator of one"),
-            ));
+            report.note(
+                wrong(
+                    LAYER,
+                    format!("symbolic link {id} does not have the type and creator of one"),
+                )
+                .about(numbered(id)),
+            );
         }
         forks.check(&file.data_fork, id, BlockUse::Data, report);
         forks.check(&file.resource_fork, id, BlockUse::Resource, report);
@@ -247,32 +265,41 @@ impl<'h> Catalog<'h> {
     fn add_object(&mut self, key: &CatalogKey<'_>, object: CheckedObject, report: &mut Report) {
         let CheckedObject { id, parent, .. } = object;
         if key.name.is_empty() || key.name.iter().any(|unit| unit.get() == COLON) {
-            report.damage(wrong(
-                LAYER,
-                format!(
-                    "object {id} has the invalid name {:?} on disk: it is empty or has a colon",
-                    decode_name(key.name)
-                ),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!(
+                        "object {id} has the invalid name {:?} on disk: it is empty or has a colon",
+                        decode_name(key.name)
+                    ),
+                )
+                .about(numbered(id)),
+            );
         }
         if redecomposed(key.name).is_some() {
             let name = decode_name(key.name);
-            report.warning(wrong(
-                LAYER,
-                format!(
-                    "the name {name:?} of object {id} is decomposed by the rules before Mac \
+            report.warning(
+                wrong(
+                    LAYER,
+                    format!(
+                        "the name {name:?} of object {id} is decomposed by the rules before Mac \
                          OS X 10.2"
-                ),
-            ));
+                    ),
+                )
+                .about(numbered(id)),
+            );
         }
         if id < Cnid::FIRST_USER && id != Cnid::ROOT {
-            report.damage(wrong(
-                LAYER,
-                format!(
-                    "object {:?} in folder {parent} has the reserved number {id}",
-                    decode_name(key.name)
-                ),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!(
+                        "object {:?} in folder {parent} has the reserved number {id}",
+                        decode_name(key.name)
+                    ),
+                )
+                .about(entry_in(parent, key.name)),
+            );
         }
         self.highest = self.highest.max(id);
         self.group(parent).children += 1;
@@ -281,7 +308,7 @@ impl<'h> Catalog<'h> {
 
     /// Checks all records against each other, against the attributes' owners and against the
     /// header.
-    pub(super) fn finish(mut self, owners: &[attributes::Owner], report: &mut Report) {
+    pub(super) fn finish(&mut self, owners: &[attributes::Owner], report: &mut Report) {
         self.links.finish(report);
         self.objects.sort_unstable_by_key(|object| object.id);
         self.groups.sort_unstable_by_key(|group| group.id);
@@ -294,13 +321,19 @@ impl<'h> Catalog<'h> {
                 "object {} is in folder {} and also in folder {}",
                 pair[0].id, pair[0].parent, pair[1].parent
             );
-            report.damage(wrong(LAYER, message));
+            report.damage(wrong(LAYER, message).about(numbered(pair[0].id)));
         }
         self.check_objects(report);
         self.check_groups(report);
         self.check_loops(report);
         self.check_owners(owners, report);
         self.check_counts(report);
+    }
+
+    /// Returns the folder of the object with this number. Needs the order that
+    /// [`finish`](Self::finish) makes.
+    pub(super) fn folder_of(&self, id: Cnid) -> Option<Cnid> {
+        self.find(id).map(|object| object.parent)
     }
 
     fn find(&self, id: Cnid) -> Option<&CheckedObject> {
@@ -337,21 +370,21 @@ impl<'h> Catalog<'h> {
                 None if needs_thread => report.damage(wrong(
                     LAYER,
                     format!("object {id} in folder {parent} has no thread record"),
-                )),
+                ).about(numbered(id))),
                 Some(lead) if lead.parent != parent => {
                     let message = format!(
                         "the thread record of object {id} refers to folder {}, but the object is \
                          in folder {parent}",
                         lead.parent
                     );
-                    report.damage(wrong(LAYER, message));
+                    report.damage(wrong(LAYER, message).about(numbered(id)));
                 }
                 Some(lead) if lead.name != name => {
                     let message = format!(
                         "the thread record of object {id} has another name than the object in \
                          folder {parent}"
                     );
-                    report.damage(wrong(LAYER, message));
+                    report.damage(wrong(LAYER, message).about(numbered(id)));
                 }
                 Some(lead) if lead.folder != folder => report.damage(wrong(
                     LAYER,
@@ -359,7 +392,7 @@ impl<'h> Catalog<'h> {
                         "the thread record of object {id} has the wrong type: file for a folder, \
                          or the reverse"
                     ),
-                )),
+                ).about(numbered(id))),
                 Some(_) if !needs_thread => {
                     report.warning(wrong(
                         LAYER,
@@ -367,7 +400,7 @@ impl<'h> Catalog<'h> {
                             "file {id} has a thread record, but not the flag for it (flags \
                              {flags:#06x})"
                         ),
-                    ));
+                    ).about(numbered(id)));
                 }
                 _ => {}
             }
@@ -376,13 +409,16 @@ impl<'h> Catalog<'h> {
                     "folder {id} records {} entries, but has {}",
                     object.valence, group.children
                 );
-                report.warning(wrong(LAYER, message));
+                report.warning(wrong(LAYER, message).about(numbered(id)));
             }
             if folder && hfsx && flags & record_flags::HAS_FOLDER_COUNT == 0 {
-                report.warning(wrong(
-                    LAYER,
-                    format!("folder {id} does not record the number of folders in it"),
-                ));
+                report.warning(
+                    wrong(
+                        LAYER,
+                        format!("folder {id} does not record the number of folders in it"),
+                    )
+                    .about(numbered(id)),
+                );
             }
             if folder
                 && hfsx
@@ -393,7 +429,7 @@ impl<'h> Catalog<'h> {
                     "folder {id} records {} folders in it, but has {}",
                     object.folders, group.folders
                 );
-                report.warning(wrong(LAYER, message));
+                report.warning(wrong(LAYER, message).about(numbered(id)));
             }
         }
     }
@@ -435,13 +471,16 @@ impl<'h> Catalog<'h> {
                     ),
                 )),
                 Some(object) if !object.folder && group.children > 0 => {
-                    report.damage(wrong(
-                        LAYER,
-                        format!(
-                            "{} objects have {id} as their folder, which is a file",
-                            group.children
-                        ),
-                    ));
+                    report.damage(
+                        wrong(
+                            LAYER,
+                            format!(
+                                "{} objects have {id} as their folder, which is a file",
+                                group.children
+                            ),
+                        )
+                        .about(numbered(id)),
+                    );
                 }
                 Some(_) => {}
             }
@@ -460,7 +499,9 @@ impl<'h> Catalog<'h> {
                 let Some(above) = self.find(at) else { break };
                 at = above.parent;
                 if met.get(&at) == Some(&folder.id) {
-                    report.damage(wrong(LAYER, format!("folder {at} contains itself")));
+                    report.damage(
+                        wrong(LAYER, format!("folder {at} contains itself")).about(numbered(at)),
+                    );
                 }
             }
         }
@@ -493,7 +534,7 @@ impl<'h> Catalog<'h> {
                     presence(wanted.0),
                     presence(flagged.0)
                 );
-                report.warning(wrong(layer, message));
+                report.warning(wrong(layer, message).about(numbered(object.id)));
             }
             if wanted.1 != flagged.1 {
                 let message = format!(
@@ -502,14 +543,14 @@ impl<'h> Catalog<'h> {
                     presence(wanted.1),
                     presence(flagged.1)
                 );
-                report.warning(wrong(layer, message));
+                report.warning(wrong(layer, message).about(numbered(object.id)));
             }
             if object.compressed && !owner.is_some_and(|owner| owner.compression) {
                 let message = format!(
                     "file {} is empty and flagged as compressed, and its compressed contents are missing",
                     object.id
                 );
-                report.damage(wrong(layer, message));
+                report.damage(wrong(layer, message).about(numbered(object.id)));
             }
             while rest.next_if(|owner| owner.id == object.id).is_some() {}
         }

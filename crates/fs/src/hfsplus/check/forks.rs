@@ -3,7 +3,7 @@
 use zerocopy::FromBytes;
 
 use super::blocks::{BlockUse, BlockUsers};
-use super::report::{Report, wrong};
+use super::report::{Report, numbered, wrong};
 use crate::hfsplus::layout::{
     Cnid, Extent, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw, fork_type,
 };
@@ -92,7 +92,7 @@ impl Forks {
                  {capacity} bytes",
                 fork.logical_size
             );
-            report.damage(wrong(LAYER, message).named(name()));
+            report.damage(wrong(LAYER, message).about(numbered(id)).named(name()));
         }
         let mut found = self.claim_extents(&fork.extents, id, purpose, report);
         let key = if purpose == BlockUse::Resource {
@@ -116,6 +116,7 @@ impl Forks {
                     LAYER,
                     format!("the fork records {wanted} blocks, but its extents have {found}"),
                 )
+                .about(numbered(id))
                 .named(name()),
             );
         }
@@ -137,7 +138,11 @@ impl Forks {
             .find(|extent| extent.count == 0 && extent.start.0 != 0)
         {
             let message = format!("empty extent at block {}", extent.start);
-            report.damage(wrong(LAYER, message).named(format!("file {id}")));
+            report.damage(
+                wrong(LAYER, message)
+                    .about(numbered(id))
+                    .named(format!("file {id}")),
+            );
         }
         for extent in all.by_ref().take_while(|extent| extent.count != 0) {
             found += u64::from(extent.count);
@@ -147,7 +152,11 @@ impl Forks {
                      which has {} blocks",
                     extent.start, extent.count, self.total_blocks
                 );
-                report.damage(wrong(LAYER, message).named(format!("file {id}")));
+                report.damage(
+                    wrong(LAYER, message)
+                        .about(numbered(id))
+                        .named(format!("file {id}")),
+                );
                 continue;
             }
             self.blocks.claim(extent, id, purpose);
@@ -155,6 +164,7 @@ impl Forks {
         if all.any(|extent| extent.count != 0) {
             report.warning(
                 wrong(LAYER, "an extent follows an empty one, which ends the list")
+                    .about(numbered(id))
                     .named(format!("file {id}")),
             );
         }
@@ -180,7 +190,7 @@ impl Forks {
                 "the extents tree has extents from block {} on that no fork of file {} uses",
                 record.start, record.file
             );
-            report.damage(wrong("hfs+ extents tree", message));
+            report.damage(wrong("hfs+ extents tree", message).about(numbered(record.file)));
         }
     }
 }

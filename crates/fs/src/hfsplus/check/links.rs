@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use zerocopy::big_endian::U16;
 
-use super::report::{Report, wrong};
+use super::report::{Report, numbered, wrong};
 use crate::hfsplus::layout::{
     CatalogKey, Cnid, FILE_LINK_TYPE, FileRaw, FolderRaw, mode_type, record_flags,
 };
@@ -107,13 +107,16 @@ impl Links {
                 },
             );
         } else if folder.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
-            report.warning(wrong(
-                LAYER,
-                format!(
-                    "folder {id} is marked as part of a link chain, but is not the target of \
+            report.warning(
+                wrong(
+                    LAYER,
+                    format!(
+                        "folder {id} is marked as part of a link chain, but is not the target of \
                          a link"
-                ),
-            ));
+                    ),
+                )
+                .about(numbered(id)),
+            );
         }
     }
 
@@ -134,19 +137,25 @@ impl Links {
             return true;
         } else {
             if file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
-                report.warning(wrong(
-                    LAYER,
-                    format!(
-                        "file {id} records {} names, but is not a hard link: expected one",
-                        file.bsd.special
-                    ),
-                ));
+                report.warning(
+                    wrong(
+                        LAYER,
+                        format!(
+                            "file {id} records {} names, but is not a hard link: expected one",
+                            file.bsd.special
+                        ),
+                    )
+                    .about(numbered(Cnid(id))),
+                );
             }
             if file.flags.get() & record_flags::HAS_LINK_CHAIN != 0 {
-                report.warning(wrong(
-                    LAYER,
-                    format!("file {id} is marked as part of a link chain, but is not a link"),
-                ));
+                report.warning(
+                    wrong(
+                        LAYER,
+                        format!("file {id} is marked as part of a link chain, but is not a link"),
+                    )
+                    .about(numbered(Cnid(id))),
+                );
             }
         }
         false
@@ -164,10 +173,13 @@ impl Links {
             };
             self.inodes.insert(number, target);
         } else if number_after(ORPHAN, key.name).is_some() {
-            report.warning(wrong(
-                LAYER,
-                format!("file {id} was deleted while it was open, and still takes space"),
-            ));
+            report.warning(
+                wrong(
+                    LAYER,
+                    format!("file {id} was deleted while it was open, and still takes space"),
+                )
+                .about(numbered(Cnid(id))),
+            );
         } else {
             report.warning(wrong(
                 LAYER,
@@ -176,6 +188,25 @@ impl Links {
                     decode_name(key.name)
                 ),
             ));
+        }
+    }
+
+    /// Adds a link to each target among `wanted`: the number of the target with that of the link.
+    /// Needs the order that [`finish`](Self::finish) makes.
+    pub(super) fn add_names(&self, wanted: &mut HashMap<Cnid, Cnid>) {
+        for (links, targets) in [
+            (&self.file_links, &self.inodes),
+            (&self.folder_links, &self.folder_inodes),
+        ] {
+            for (reference, target) in targets {
+                let Some(name) = wanted.get_mut(&Cnid(target.id)) else {
+                    continue;
+                };
+                let at = links.partition_point(|link| link.reference < *reference);
+                if let Some(link) = links.get(at).filter(|link| link.reference == *reference) {
+                    *name = Cnid(link.id);
+                }
+            }
         }
     }
 
@@ -190,25 +221,31 @@ impl Links {
         self.file_links.retain(|link| {
             let is_link = !link.filled || dates.contains(&Some(link.created));
             if !is_link {
-                report.warning(wrong(
-                    LAYER,
-                    format!(
-                        "file {} has the type of a hard link, but contents of its own",
-                        link.id
-                    ),
-                ));
+                report.warning(
+                    wrong(
+                        LAYER,
+                        format!(
+                            "file {} has the type of a hard link, but contents of its own",
+                            link.id
+                        ),
+                    )
+                    .about(numbered(Cnid(link.id))),
+                );
             }
             is_link
         });
         for link in &self.file_links {
             if link.filled {
-                report.warning(wrong(
-                    LAYER,
-                    format!(
-                        "hard link {} has contents of its own, expected none",
-                        link.id
-                    ),
-                ));
+                report.warning(
+                    wrong(
+                        LAYER,
+                        format!(
+                            "hard link {} has contents of its own, expected none",
+                            link.id
+                        ),
+                    )
+                    .about(numbered(Cnid(link.id))),
+                );
             }
             if !dates.contains(&Some(link.created)) {
                 let message = format!(
@@ -216,7 +253,7 @@ impl Links {
                      treated as a file",
                     link.id
                 );
-                report.damage(wrong(LAYER, message));
+                report.damage(wrong(LAYER, message).about(numbered(Cnid(link.id))));
             }
         }
         check_chains(&mut self.file_links, &self.inodes, INODE, true, report);
@@ -246,13 +283,16 @@ fn check_chains(
         };
         let Some(target) = targets.get(&reference) else {
             for link in group {
-                report.damage(wrong(
-                    LAYER,
-                    format!(
-                        "link {} points to {prefix}{reference}, which does not exist",
-                        link.id
-                    ),
-                ));
+                report.damage(
+                    wrong(
+                        LAYER,
+                        format!(
+                            "link {} points to {prefix}{reference}, which does not exist",
+                            link.id
+                        ),
+                    )
+                    .about(numbered(Cnid(link.id))),
+                );
             }
             continue;
         };
@@ -262,7 +302,7 @@ fn check_chains(
                 target.count,
                 group.len()
             );
-            report.warning(wrong(LAYER, message));
+            report.warning(wrong(LAYER, message).about(numbered(Cnid(target.id))));
         }
         let in_chain = |link: &Link| link.chained || link.previous != 0 || link.next != 0;
         if counted
@@ -271,7 +311,7 @@ fn check_chains(
         {
             let message =
                 format!("only some of {prefix}{reference} and its links are marked as a chain");
-            report.warning(wrong(LAYER, message));
+            report.warning(wrong(LAYER, message).about(numbered(Cnid(target.id))));
         }
         if target.chained && group.iter().all(|link| link.chained) {
             let first = if counted {
@@ -295,13 +335,16 @@ fn check_chains(
         .collect();
     orphans.sort_unstable_by_key(|(reference, _)| **reference);
     for (reference, target) in orphans {
-        report.warning(wrong(
-            LAYER,
-            format!(
-                "no link points to {prefix}{reference} (object {})",
-                target.id
-            ),
-        ));
+        report.warning(
+            wrong(
+                LAYER,
+                format!(
+                    "no link points to {prefix}{reference} (object {})",
+                    target.id
+                ),
+            )
+            .about(numbered(Cnid(target.id))),
+        );
     }
 }
 
@@ -312,10 +355,13 @@ fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
     while at != 0 && met <= group.len() {
         // Sorted by id within one reference.
         let Ok(place) = group.binary_search_by_key(&at, |link| link.id) else {
-            report.warning(wrong(
-                LAYER,
-                format!("the chain of {target} points to {at}, which is not a link to it"),
-            ));
+            report.warning(
+                wrong(
+                    LAYER,
+                    format!("the chain of {target} points to {at}, which is not a link to it"),
+                )
+                .about(numbered(Cnid(first))),
+            );
             return;
         };
         let link = group[place];
@@ -325,19 +371,22 @@ fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
                  {previous}",
                 link.previous
             );
-            report.warning(wrong(LAYER, message));
+            report.warning(wrong(LAYER, message).about(numbered(Cnid(at))));
         }
         (previous, at) = (at, link.next);
         met += 1;
     }
     if met != group.len() {
-        report.warning(wrong(
-            LAYER,
-            format!(
-                "the chain of {target} does not contain each of its {} links once",
-                group.len()
-            ),
-        ));
+        report.warning(
+            wrong(
+                LAYER,
+                format!(
+                    "the chain of {target} does not contain each of its {} links once",
+                    group.len()
+                ),
+            )
+            .about(numbered(Cnid(first))),
+        );
     }
 }
 

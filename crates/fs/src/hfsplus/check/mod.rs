@@ -14,6 +14,7 @@ mod blocks;
 mod catalog;
 mod forks;
 mod links;
+mod paths;
 mod report;
 mod tree;
 mod volume;
@@ -274,14 +275,14 @@ impl Checker<'_> {
         }
 
         let mut catalog = Catalog::new(header);
-        let file = self.special(
+        let catalog_file = self.special(
             &raw.catalog_file,
             "catalog file",
             Cnid::CATALOG,
             overflow.as_ref(),
         )?;
-        complete &= file.is_some();
-        if let Some(file) = &file {
+        complete &= catalog_file.is_some();
+        if let Some(file) = &catalog_file {
             complete &= tree::check(
                 file,
                 TreeKind::Catalog(header.variant),
@@ -331,6 +332,10 @@ impl Checker<'_> {
         let before = self.report.len();
         let used = forks.blocks.finish(self.report);
         let overlaps = self.report.len() > before;
+        if let Some(file) = &catalog_file {
+            paths::resolve(&catalog, file, header.variant, self.report, progress)?;
+        }
+        drop(catalog);
         self.hold_bitmap(&used, overflow.as_ref())?;
         Ok(TreeTotals {
             used,

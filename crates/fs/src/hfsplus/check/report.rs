@@ -1,5 +1,10 @@
 //! The findings of a check, limited in number.
 
+use zerocopy::big_endian::U16;
+
+use crate::hfsplus::layout::Cnid;
+use crate::hfsplus::unicode::decode_name;
+use bandsaw_core::error::Subject;
 use bandsaw_core::problem::{Problem, Severity};
 use bandsaw_core::{Error, Kind};
 
@@ -44,6 +49,20 @@ impl Report {
         self.problems.len() as u64 + self.dropped
     }
 
+    /// Returns the objects that the findings are about.
+    pub(super) fn subjects(&self) -> impl Iterator<Item = &Subject> {
+        self.problems
+            .iter()
+            .flat_map(|problem| problem.error.subjects())
+    }
+
+    /// Replaces objects that the findings are about by the paths that `path` returns.
+    pub(super) fn resolve_subjects(&mut self, mut path: impl FnMut(&Subject) -> Option<String>) {
+        for problem in &mut self.problems {
+            problem.error.resolve_subjects(&mut path);
+        }
+    }
+
     /// Returns all findings; those above the limit are only counted.
     pub(super) fn into_problems(mut self) -> Vec<Problem> {
         if let Some(severity) = self.worst_dropped {
@@ -60,4 +79,14 @@ impl Report {
 /// Returns a finding that concerns no particular byte.
 pub(super) fn wrong(layer: &'static str, message: impl Into<String>) -> Error {
     Error::new(Kind::Corrupt, layer, message.into())
+}
+
+/// Returns the object with this number as the subject of a finding.
+pub(super) fn numbered(id: Cnid) -> Subject {
+    Subject::Number(id.0.into())
+}
+
+/// Returns the entry `name` of a folder as the subject of a finding.
+pub(super) fn entry_in(folder: Cnid, name: &[U16]) -> Subject {
+    Subject::Entry(folder.0.into(), decode_name(name))
 }

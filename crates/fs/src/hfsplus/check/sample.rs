@@ -161,7 +161,7 @@ impl Sample {
     }
 
     /// Changes the thread of the object with this name.
-    pub(super) fn thread(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
+    pub(in crate::hfsplus) fn thread(&mut self, name: &str, change: impl FnOnce(&mut [u8])) {
         let wanted =
             |record: &[u8]| match CatalogRecord::parse(CatalogKey::split(record).unwrap().1) {
                 Some(CatalogRecord::Thread(thread)) => decode_name(thread.name) == name,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::check;
 use super::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use super::sample::Sample;
-use crate::hfsplus::layout::{CatalogKey, Cnid};
+use zerocopy::FromBytes;
+
+use crate::hfsplus::layout::{CatalogKey, Cnid, FileRaw};
 use crate::hfsplus::unicode::decode_name;
 use bandsaw_core::device::Memory;
 use bandsaw_core::problem::{Problem, Severity};
@@ -75,6 +77,68 @@ fn folders_that_count_folders_wrongly_are_found_where_they_must() {
         "does not record the number of folders",
     );
     expect_found(&[wrong, missing], true);
+}
+
+/// Returns the paths in the only finding with these words.
+fn paths_of(sample: &Sample, words: &str) -> Vec<String> {
+    let found = sample.check();
+    let mut with = found
+        .iter()
+        .filter(|problem| problem.error.to_string().contains(words));
+    let (Some(problem), None) = (with.next(), with.next()) else {
+        panic!("{words:?} expected once, {found:#?}");
+    };
+    problem.error.paths().map(str::to_owned).collect()
+}
+
+#[test]
+fn findings_name_objects_by_path() {
+    let mut sample = Sample::new(false);
+    sample.folder("inner", |raw| raw.valence = 77.into());
+    sample.thread("file 3", |data| data[7] ^= 1);
+    let mut extents = None;
+    sample.file("file 5", |raw| {
+        extents = Some(raw.data_fork.extents);
+        raw.resource_fork.logical_size = 1.into();
+    });
+    let inner = ["/folder/inner".to_owned()];
+    assert_eq!(paths_of(&sample, "records 77 entries"), inner);
+    assert_eq!(
+        paths_of(&sample, "but the object is in folder"),
+        ["/folder/inner/file 3"]
+    );
+    assert_eq!(
+        paths_of(&sample, "exceeds its 0 blocks"),
+        ["/folder/inner/file 5"]
+    );
+    // Both users of blocks; the target of hard links by one of its names.
+    let is_target = |record: &[u8]| {
+        let name = decode_name(CatalogKey::split(record).unwrap().0.name);
+        name.starts_with("iNode")
+    };
+    sample.record(Cnid::CATALOG, is_target, |record| {
+        let at = record.len() - CatalogKey::split(record).unwrap().1.len();
+        let (raw, _) = FileRaw::mut_from_prefix(&mut record[at..]).unwrap();
+        raw.data_fork.extents = extents.unwrap();
+    });
+    let shared = paths_of(&sample, "are used by the data fork");
+    let names = [
+        "/first name",
+        "/folder/second name",
+        "/folder/inner/third name",
+    ];
+    assert_eq!(shared.len(), 2, "{shared:?}");
+    assert!(shared.iter().any(|path| names.contains(&&**path)));
+    assert!(shared.iter().any(|path| path == "/folder/inner/file 5"));
+}
+
+#[test]
+fn a_path_that_cannot_be_read_is_left_out() {
+    let mut sample = Sample::new(false);
+    sample.folder("folder", |raw| raw.folder_id = 9000.into());
+    sample.file("file 3", |raw| raw.resource_fork.logical_size = 1.into());
+    assert!(paths_of(&sample, "exceeds its 0 blocks").is_empty());
+    assert_eq!(paths_of(&sample, "object 9000 in folder 2"), ["/folder"]);
 }
 
 #[test]

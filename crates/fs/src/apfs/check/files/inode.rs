@@ -2,7 +2,7 @@
 
 use super::{Files, LAYER, link_hash};
 use crate::UF_COMPRESSED;
-use crate::apfs::check::report::{Report, wrong};
+use crate::apfs::check::report::{Report, numbered, wrong};
 use crate::apfs::check::tree::Leaf;
 use crate::apfs::layout::{
     DataStreamRaw, FileId, InodeRaw, XFields, inode_field, inode_flags, mode_type, until_nul,
@@ -76,8 +76,12 @@ pub(super) fn add(
     report: &mut Report<'_>,
 ) -> Option<()> {
     let (flags, kind) = (raw.internal_flags.get(), raw.mode.get() & mode_type::MASK);
-    let mut warn =
-        |message: String| report.warning(leaf.wrong(format_args!("object {id:#x} {message}")));
+    let mut warn = |message: String| {
+        report.warning(
+            leaf.wrong(format_args!("object {id:#x} {message}"))
+                .about(numbered(id)),
+        )
+    };
     if !matches!(
         kind,
         mode_type::FIFO
@@ -88,10 +92,13 @@ pub(super) fn add(
             | mode_type::SYMLINK
             | mode_type::SOCKET
     ) {
-        report.damage(leaf.wrong(format_args!(
-            "object {id:#x} has mode {:#o} without a valid type",
-            raw.mode
-        )));
+        report.damage(
+            leaf.wrong(format_args!(
+                "object {id:#x} has mode {:#o} without a valid type",
+                raw.mode
+            ))
+            .about(numbered(id)),
+        );
         return Some(());
     }
     let stream = match fields.get(inode_field::DATA_STREAM) {
@@ -151,9 +158,12 @@ pub(super) fn add(
         files.see(private);
         files
             .stream(private)
-            .use_by_inode(&stream, sparse.unwrap_or(0), flags);
+            .use_by_inode(id, &stream, sparse.unwrap_or(0), flags);
     } else if sparse.is_some_and(|bytes| bytes > 0) {
-        report.warning(leaf.wrong(format_args!("object {id:#x} is sparse but has no contents")));
+        report.warning(
+            leaf.wrong(format_args!("object {id:#x} is sparse but has no contents"))
+                .about(numbered(id)),
+        );
     }
     Some(())
 }
@@ -193,7 +203,7 @@ impl Files {
                     yes(found),
                     yes(recorded)
                 );
-                report.warning(wrong(LAYER, message));
+                report.warning(wrong(LAYER, message).about(numbered(id)));
             }
         };
         let resource = has(attribute::RESOURCE_FORK);
@@ -216,7 +226,7 @@ impl Files {
                     "object {id:#x} has contradictory flags: one says that it has a resource fork, \
                      another that it has none"
                 ),
-            ));
+            ).about(numbered(id)));
         }
         let is_link = fields.kind == mode_type::SYMLINK;
         if has(attribute::SYMLINK) != is_link {
@@ -224,13 +234,16 @@ impl Files {
                 "object {id:#x} has mode {:#o}, which contradicts its attribute for the target of a symbolic link",
                 fields.kind
             );
-            report.damage(wrong(LAYER, message));
+            report.damage(wrong(LAYER, message).about(numbered(id)));
         }
         if fields.bsd_flags & UF_COMPRESSED != 0 && !has(attribute::DECMPFS) {
-            report.damage(wrong(
-                LAYER,
-                format!("file {id:#x} is compressed, but has no compression attribute"),
-            ));
+            report.damage(
+                wrong(
+                    LAYER,
+                    format!("file {id:#x} is compressed, but has no compression attribute"),
+                )
+                .about(numbered(id)),
+            );
         }
         if fields.kind != mode_type::FOLDER {
             if group.entries > 0 {
@@ -238,14 +251,14 @@ impl Files {
                     "{} entries are in object {id:#x}, which is not a folder",
                     group.entries
                 );
-                report.damage(wrong(LAYER, message));
+                report.damage(wrong(LAYER, message).about(numbered(id)));
             }
         } else if u64::from(fields.children_or_links) != group.entries {
             let message = format!(
                 "folder {id:#x} records {} entries, but has {}",
                 fields.children_or_links, group.entries
             );
-            report.warning(wrong(LAYER, message));
+            report.warning(wrong(LAYER, message).about(numbered(id)));
         }
         let links = group.links;
         if let Some(known) = self.objects.get_mut(&id) {

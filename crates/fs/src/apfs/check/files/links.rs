@@ -2,7 +2,7 @@
 //! links have their records (§8.6).
 
 use super::{Files, LAYER};
-use crate::apfs::check::report::{Report, wrong};
+use crate::apfs::check::report::{Report, numbered, wrong};
 use crate::apfs::layout::{Counts, FileId, mode_type};
 
 /// Type of entries that hide an entry of an underlying volume.
@@ -143,7 +143,7 @@ impl Files {
                 format!(
                     "{lost} folders cannot be reached from the root folder; the first is {first:#x}"
                 ),
-            ));
+            ).about(numbered(first)));
         }
     }
 
@@ -195,7 +195,12 @@ impl Files {
                 }
                 (None, None, None) => continue,
             };
-            report.warning(wrong(LAYER, format!("link {id:#x}: {message}")));
+            let named = entry.or(link).map(|(object, _)| object).or(map);
+            let error = wrong(LAYER, format!("link {id:#x}: {message}"));
+            report.warning(match named {
+                Some(id) => error.about(numbered(id)),
+                None => error,
+            });
         }
     }
 }
@@ -223,59 +228,67 @@ fn check(id: u64, known: &ObjectState, report: &mut Report<'_>) {
             "an entry in folder {:#x} points to object {id:#x}, which does not exist",
             known.folder
         );
-        return report.damage(wrong(LAYER, message));
+        return report.damage(wrong(LAYER, message).about(numbered(known.folder)));
     }
     if known.names == 0 {
-        return report.damage(wrong(
-            LAYER,
-            format!(
-                "object {id:#x} is not in any folder, but its inode records folder {:#x}",
-                known.parent
-            ),
-        ));
+        return report.damage(
+            wrong(
+                LAYER,
+                format!(
+                    "object {id:#x} is not in any folder, but its inode records folder {:#x}",
+                    known.parent
+                ),
+            )
+            .about(numbered(id)),
+        );
     }
     if known.mixed || known.entry_kind != known.kind >> 12 {
         let message = format!(
             "object {id:#x} has mode {:#o}, but its entry in folder {:#x} has type {:#x}",
             known.kind, known.folder, known.entry_kind
         );
-        report.damage(wrong(LAYER, message));
+        report.damage(wrong(LAYER, message).about(numbered(id)));
     }
     let is_folder = known.kind == mode_type::FOLDER;
     if is_folder && known.names > 1 {
-        report.damage(wrong(
-            LAYER,
-            format!("folder {id:#x} has {} names", known.names),
-        ));
+        report.damage(
+            wrong(LAYER, format!("folder {id:#x} has {} names", known.names)).about(numbered(id)),
+        );
     }
     // Deleted while it was open: it keeps its name and folder, and has a link count of 0.
     if known.is_orphan() {
         if !is_folder && known.recorded != 0 {
-            report.warning(wrong(
-                LAYER,
-                format!(
-                    "object {id:#x} is deleted, but its inode records {} names",
-                    known.recorded
-                ),
-            ));
+            report.warning(
+                wrong(
+                    LAYER,
+                    format!(
+                        "object {id:#x} is deleted, but its inode records {} names",
+                        known.recorded
+                    ),
+                )
+                .about(numbered(id)),
+            );
         }
         return;
     }
     if !is_folder && known.recorded != known.names {
-        report.warning(wrong(
-            LAYER,
-            format!(
-                "the inode of object {id:#x} records {} names, but {} exist",
-                known.recorded, known.names
-            ),
-        ));
+        report.warning(
+            wrong(
+                LAYER,
+                format!(
+                    "the inode of object {id:#x} records {} names, but {} exist",
+                    known.recorded, known.names
+                ),
+            )
+            .about(numbered(id)),
+        );
     }
     if known.records != known.names && (known.names > 1 || known.records > 1) {
         let message = format!(
             "object {id:#x} has {} names in folders, but records for {} of them",
             known.names, known.records
         );
-        report.warning(wrong(LAYER, message));
+        report.warning(wrong(LAYER, message).about(numbered(id)));
     }
     if known.records == 0 && known.names == 1 && known.primary != 0 && known.primary != known.found
     {
@@ -284,6 +297,6 @@ fn check(id: u64, known: &ObjectState, report: &mut Report<'_>) {
              {:#x}",
             known.folder, known.parent
         );
-        report.warning(wrong(LAYER, message));
+        report.warning(wrong(LAYER, message).about(numbered(id)));
     }
 }

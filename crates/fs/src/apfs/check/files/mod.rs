@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 use self::inode::Group;
 use self::links::{ObjectState, Sibling};
 use self::streams::StreamSeen;
-use super::report::Report;
+use super::report::{Report, entry_in, numbered};
 use super::tree::Leaf;
 use crate::apfs::btree::Key;
 use crate::apfs::layout::{
@@ -94,19 +94,25 @@ impl Files {
             record_type::FILE_INFO => FileInfoRaw::read_from_prefix(leaf.value).ok().map(drop),
             kind => {
                 if self.unknown_types == 0 {
-                    report.warning(leaf.wrong(format_args!(
-                        "object {id:#x} has a record of the unknown type {kind}"
-                    )));
+                    report.warning(
+                        leaf.wrong(format_args!(
+                            "object {id:#x} has a record of the unknown type {kind}"
+                        ))
+                        .about(numbered(id)),
+                    );
                 }
                 self.unknown_types += 1;
                 Some(())
             }
         };
         if understood.is_none() {
-            report.damage(leaf.wrong(format_args!(
-                "malformed record of type {} of object {id:#x}",
-                key.kind
-            )));
+            report.damage(
+                leaf.wrong(format_args!(
+                    "malformed record of type {} of object {id:#x}",
+                    key.kind
+                ))
+                .about(numbered(id)),
+            );
         }
         Ok(())
     }
@@ -167,10 +173,10 @@ impl Files {
                 if private && self.rules.sealed {
                     report.note(leaf.wrong(format_args!(
                         "attribute {name} has a stream of its own, unexpected on a sealed volume"
-                    )));
+                    )).about(numbered(self.group.id)));
                 }
                 self.see(stream);
-                self.stream(stream).use_by_attribute(&at.stream);
+                self.stream(stream).use_by_attribute(key.id.0, &at.stream);
             }
         }
         Some(())
@@ -180,28 +186,40 @@ impl Files {
         use crate::apfs::layout::{MAX_EMBEDDED_XATTR, xattr_name};
         let id = self.group.id;
         if value.len() > MAX_EMBEDDED_XATTR {
-            report.warning(leaf.wrong(format_args!(
-                "attribute {name} of object {id:#x} has {} bytes in the tree: the maximum is \
+            report.warning(
+                leaf.wrong(format_args!(
+                    "attribute {name} of object {id:#x} has {} bytes in the tree: the maximum is \
                  {MAX_EMBEDDED_XATTR}",
-                value.len()
-            )));
+                    value.len()
+                ))
+                .about(numbered(id)),
+            );
         }
         match name {
             xattr_name::SYMLINK if value.last() != Some(&0) => {
-                report.damage(leaf.wrong(format_args!(
-                    "the target of symbolic link {id:#x} is not NUL-terminated"
-                )));
+                report.damage(
+                    leaf.wrong(format_args!(
+                        "the target of symbolic link {id:#x} is not NUL-terminated"
+                    ))
+                    .about(numbered(id)),
+                );
             }
             xattr_name::RESOURCE_FORK if !self.rules.early => {
-                report.damage(leaf.wrong(format_args!(
-                    "the resource fork of object {id:#x} is in the tree, not in a stream"
-                )));
+                report.damage(
+                    leaf.wrong(format_args!(
+                        "the resource fork of object {id:#x} is in the tree, not in a stream"
+                    ))
+                    .about(numbered(id)),
+                );
             }
             xattr_name::FINDER_INFO if value.len() != 32 => {
-                report.warning(leaf.wrong(format_args!(
-                    "the Finder info of object {id:#x} has {} bytes, expected 32",
-                    value.len()
-                )));
+                report.warning(
+                    leaf.wrong(format_args!(
+                        "the Finder info of object {id:#x} has {} bytes, expected 32",
+                        value.len()
+                    ))
+                    .about(numbered(id)),
+                );
             }
             _ => {}
         }
@@ -243,10 +261,13 @@ impl Files {
             || !start.is_multiple_of(block)
             || start.checked_add(len).is_none()
         {
-            return report.damage(leaf.wrong(format_args!(
-                "stream {id:#x}: the extent at byte {start} has {len} bytes: both must be \
+            return report.damage(
+                leaf.wrong(format_args!(
+                    "stream {id:#x}: the extent at byte {start} has {len} bytes: both must be \
                  multiples of the block size"
-            )));
+                ))
+                .about(numbered(self.owner_of(id))),
+            );
         }
         let run = paddr..paddr.saturating_add(len / block);
         if paddr != 0 && run.end > blocks {
@@ -255,7 +276,7 @@ impl Files {
                  of the container, which has {blocks} blocks",
                 len / block
             );
-            return report.damage(leaf.wrong(message));
+            return report.damage(leaf.wrong(message).about(numbered(self.owner_of(id))));
         }
         let stream = self.stream(id);
         if stream.end != start && !stream.gap {
@@ -301,13 +322,13 @@ impl Files {
             let message = format_args!(
                 "`{name}` in folder {parent:#x} is stored under hash {found:#x}, expected {expected:#x}"
             );
-            report.damage(leaf.wrong(message));
+            report.damage(leaf.wrong(message).about(entry_in(parent.0, name)));
         }
         if name.is_empty() || name.contains('/') {
             report.warning(leaf.wrong(format_args!(
                 "folder {parent:#x} has an entry with the invalid name `{name}`: it is empty or \
                  has a slash"
-            )));
+            )).about(entry_in(parent.0, name)));
         }
         self.group.entries += 1;
         let kind = entry.flags.get() & ENTRY_TYPE_MASK;
@@ -342,9 +363,12 @@ impl Files {
             && let Some(primary) = self.group.primary.filter(|&primary| primary != hash)
             && primary != 0
         {
-            report.warning(leaf.wrong(format_args!(
-                "object {id:#x} has no record of the name and folder of its first link"
-            )));
+            report.warning(
+                leaf.wrong(format_args!(
+                    "object {id:#x} has no record of the name and folder of its first link"
+                ))
+                .about(numbered(id)),
+            );
         }
         self.group.links += 1;
         self.siblings.entry(sibling).or_default().link = Some((id, hash));

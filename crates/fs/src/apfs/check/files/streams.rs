@@ -1,12 +1,14 @@
 //! Data streams: their users, and the consistency of their extents (§8.2, §8.5).
 
 use super::{Files, LAYER};
-use crate::apfs::check::report::{Report, wrong};
+use crate::apfs::check::report::{Report, numbered, wrong};
 use crate::apfs::layout::{DataStreamRaw, inode_flags};
 
 /// The state gathered for a stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamSeen {
+    /// The object that uses it first; 0 if none was seen.
+    owner: u64,
     /// Reference count in its own record.
     pub(super) recorded: Option<u32>,
     /// Number of inodes that use it.
@@ -27,19 +29,30 @@ pub(super) struct StreamSeen {
 }
 
 impl StreamSeen {
-    pub(super) fn use_by_inode(&mut self, stream: &DataStreamRaw, sparse: u64, flags: u64) {
+    /// Records the use by the inode `id`.
+    pub(super) fn use_by_inode(
+        &mut self,
+        id: u64,
+        stream: &DataStreamRaw,
+        sparse: u64,
+        flags: u64,
+    ) {
         self.differs |= self.inodes > 0 && self.sparse != sparse;
-        self.take(stream);
+        self.take(id, stream);
         (self.sparse, self.inodes) = (sparse, self.inodes.saturating_add(1));
         self.uncloned |= flags & (inode_flags::WAS_CLONED | inode_flags::WAS_EVER_CLONED) == 0;
     }
 
-    pub(super) fn use_by_attribute(&mut self, stream: &DataStreamRaw) {
-        self.take(stream);
+    /// Records the use by an attribute of object `id`.
+    pub(super) fn use_by_attribute(&mut self, id: u64, stream: &DataStreamRaw) {
+        self.take(id, stream);
         self.attributes = self.attributes.saturating_add(1);
     }
 
-    fn take(&mut self, stream: &DataStreamRaw) {
+    fn take(&mut self, id: u64, stream: &DataStreamRaw) {
+        if self.owner == 0 {
+            self.owner = id;
+        }
         let (size, allocated) = (stream.size.get(), stream.allocated.get());
         let used = self.inodes > 0 || self.attributes > 0;
         self.differs |= used && (self.size, self.allocated) != (size, allocated);
@@ -100,6 +113,12 @@ impl StreamSeen {
 }
 
 impl Files {
+    /// Returns the object that uses a stream, or the stream's number if none was seen.
+    pub(super) fn owner_of(&self, stream: u64) -> u64 {
+        let owner = self.streams.get(&stream).map_or(0, |stream| stream.owner);
+        if owner == 0 { stream } else { owner }
+    }
+
     pub(super) fn check_streams(&mut self, report: &mut Report<'_>) {
         let streams = std::mem::take(&mut self.streams);
         let mut ids: Vec<_> = streams.keys().copied().collect();
@@ -114,10 +133,14 @@ impl Files {
             }
             let (damage, warning) = stream.problems();
             if let Some(message) = damage {
-                report.damage(wrong(LAYER, format!("stream {id:#x} {message}")));
+                report.damage(
+                    wrong(LAYER, format!("stream {id:#x} {message}")).about(numbered(stream.owner)),
+                );
             }
             if let Some(message) = warning {
-                report.warning(wrong(LAYER, format!("stream {id:#x} {message}")));
+                report.warning(
+                    wrong(LAYER, format!("stream {id:#x} {message}")).about(numbered(stream.owner)),
+                );
             }
         }
     }
