@@ -52,6 +52,8 @@ pub enum Lost {
     Attribute(String),
     /// Extended attributes whose names cannot be read.
     Attributes,
+    /// At most so many extended attributes of any files: neither these nor the names can be read.
+    AnyAttributes(u64),
 }
 
 impl Lost {
@@ -66,7 +68,7 @@ impl Lost {
             Self::Shared => "shared",
             Self::Resource { .. } => "resource-fork",
             Self::Unowned(_) => "unowned",
-            Self::Attribute(_) | Self::Attributes => "attributes",
+            Self::Attribute(_) | Self::Attributes | Self::AnyAttributes(_) => "attributes",
         }
     }
 
@@ -102,6 +104,15 @@ impl fmt::Display for Lost {
             }
             Self::Attribute(name) => write!(f, "its attribute {name}"),
             Self::Attributes => f.write_str("extended attributes"),
+            Self::AnyAttributes(1) => {
+                f.write_str("an extended attribute of a file that cannot be read")
+            }
+            Self::AnyAttributes(count) => {
+                write!(
+                    f,
+                    "up to {count} extended attributes of files that cannot be read"
+                )
+            }
         }
     }
 }

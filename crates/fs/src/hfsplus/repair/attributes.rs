@@ -13,7 +13,7 @@ use crate::hfsplus::layout::{
     ForkRaw, InlineAttributeHeadRaw, SECURITY, VolumeHeader, extents_of,
 };
 use crate::hfsplus::unicode::decode_attribute_name;
-use bandsaw_core::decmpfs::{self, Compression};
+use bandsaw_core::decmpfs::{self, Compression, Place};
 
 /// An attribute: its records, and the blocks of its value.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(super) struct Owner {
     pub(super) has_security: bool,
     /// True if one describes compressed contents.
     pub(super) is_compressed: bool,
+    /// True if it holds these contents itself.
+    pub(super) has_contents: bool,
 }
 
 /// An attribute that is lost, or a part of its value.
@@ -138,6 +140,7 @@ pub(super) fn repair(
         let owner = kept.owners.entry(file).or_default();
         owner.has_security |= text == SECURITY;
         owner.is_compressed |= is_compression && value.is_compression();
+        owner.has_contents |= is_compression && value.has_contents();
         kept.records.append(&mut value.records);
     }
     kept
@@ -225,6 +228,13 @@ impl RepairedValue {
     fn is_compression(&mut self) -> bool {
         self.inline()
             .is_none_or(|value| Compression::parse(value).is_some())
+    }
+
+    /// Returns true if the value is stored in its record and holds compressed contents.
+    fn has_contents(&mut self) -> bool {
+        self.inline()
+            .and_then(|value| Compression::parse(value)?.method())
+            .is_some_and(|(_, place)| matches!(place, Place::Attribute | Place::Nowhere))
     }
 
     /// Restores the first bytes of the description of compressed contents, which are the same in

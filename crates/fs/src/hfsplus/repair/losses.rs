@@ -21,7 +21,7 @@ use crate::hfsplus::layout::{
 };
 use crate::hfsplus::links::{ORPHAN, inode_number};
 use crate::hfsplus::unicode::decode_name;
-use crate::{Loss, Losses, Lost};
+use crate::{Loss, Losses, Lost, UF_COMPRESSED};
 use bandsaw_core::Result;
 
 /// Maximum number of folders above an object; threads of lost folders can form a loop.
@@ -38,6 +38,8 @@ pub(super) struct Trees {
     pub(super) is_attributes_damaged: bool,
     /// True if the attributes tree holds more records than its header states.
     pub(super) has_stale_attributes: bool,
+    /// Number of records of attributes that the tree's header states and that cannot be found.
+    pub(super) missing_attributes: u64,
     /// Records of the catalog that were not used: strays, and those that newer ones contradict.
     pub(super) unused: Vec<PackedRecord>,
     /// The extents of the trees and the bitmap as they were.
@@ -50,6 +52,7 @@ impl Trees {
             is_catalog_damaged: catalog.is_damaged,
             is_attributes_damaged: attributes.is_damaged,
             has_stale_attributes: attributes.has_surplus,
+            missing_attributes: attributes.missing,
             unused: std::mem::take(&mut catalog.unused),
             own: Vec::new(),
         }
@@ -227,13 +230,17 @@ impl<'a> LossSearch<'a> {
 
     /// Adds a loss of an object, under all of its names.
     fn add_certain(&mut self, object: &RepairedObject, what: &Lost) {
+        self.add_object(object, what, true);
+    }
+
+    fn add_object(&mut self, object: &RepairedObject, what: &Lost, is_certain: bool) {
         let links = self.paths.links_to(object);
         if links.is_empty() {
-            self.add(self.paths.object(object), what.clone(), true);
+            self.add(self.paths.object(object), what.clone(), is_certain);
         }
         for link in links {
             let path = self.paths.entry(link.parent, &link.name);
-            self.add(path, what.clone(), true);
+            self.add(path, what.clone(), is_certain);
         }
     }
 
@@ -251,7 +258,10 @@ impl<'a> LossSearch<'a> {
             let (Some(file), Some(before)) = (object.file(), object.before) else {
                 return false;
             };
-            let is_empty = (before.data, before.resource) == (0, 0) && !before.is_compressed;
+            // The repair restores the flag where the contents are left.
+            let is_compressed = u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0;
+            let is_empty =
+                (before.data, before.resource) == (0, 0) && !before.is_compressed && !is_compressed;
             is_empty && !is_link(&file) && (before.is_before_gap || file.bsd.file_mode.get() == 0)
         };
         let cut: Vec<&RepairedObject> = objects.all.iter().filter(is_cut).collect();
@@ -507,14 +517,18 @@ impl<'a> LossSearch<'a> {
         let mut named = HashSet::new();
         for lost in &values.lost {
             named.insert(lost.file);
-            let path = self.paths.number(lost.file);
             // A deleted file's attribute in an older state of a leaf, which has one record more.
             let is_stale = trees.has_stale_attributes
                 && !trees.is_catalog_damaged
                 && !self.paths.is_known(lost.file);
             let is_certain = lost.is_live && !is_stale;
-            self.add(path, Lost::Attribute(lost.name.clone()), is_certain);
+            let what = Lost::Attribute(lost.name.clone());
+            match self.paths.by_id.get(&lost.file) {
+                Some(object) => self.add_object(object, &what, is_certain),
+                None => self.add(self.paths.number(lost.file), what, is_certain),
+            }
         }
+        let mut missing = trees.missing_attributes;
         let mut without = Vec::new();
         for object in &self.objects.all {
             let Some(before) = object.before else {
@@ -524,6 +538,7 @@ impl<'a> LossSearch<'a> {
             let has_any = values.owners.contains_key(&object.id());
             if before.is_compressed && !owner.is_compressed && before.data == 0 {
                 self.add_certain(object, &Lost::Contents(None));
+                missing = missing.saturating_sub(1);
             } else if before.flags & record_flags::HAS_ATTRIBUTES != 0 && !has_any {
                 if !named.contains(&object.id()) {
                     without.push(object);
@@ -533,15 +548,19 @@ impl<'a> LossSearch<'a> {
                 && trees.is_attributes_damaged
                 && !named.contains(&object.id())
             {
-                let path = self.paths.object(object);
-                self.add(path, Lost::Attribute(SECURITY.to_owned()), true);
+                self.add_certain(object, &Lost::Attribute(SECURITY.to_owned()));
+                missing = missing.saturating_sub(1);
             }
         }
         // A single flag in a record against a whole tree is wrong; two confirm each other.
         if trees.is_attributes_damaged || without.len() > 1 {
             for object in without {
-                self.add(self.paths.object(object), Lost::Attributes, true);
+                self.add_certain(object, &Lost::Attributes);
+                missing = missing.saturating_sub(1);
             }
+        }
+        if missing > 0 {
+            self.add("/".to_owned(), Lost::AnyAttributes(missing), true);
         }
     }
 }

@@ -28,6 +28,8 @@ use bandsaw_core::{Kind, Result};
 
 /// Seconds by which a record may be newer than the volume header.
 const DAY: u64 = 24 * 60 * 60;
+/// The least length of a leaf record with its offset, in bytes.
+const MIN_RECORD: u64 = 16;
 /// Bytes of the bitmap that are read at a time.
 const PIECE: u64 = 1 << 16;
 
@@ -83,6 +85,9 @@ pub(super) struct Salvaged {
     pub(super) is_damaged: bool,
     /// True if the leaves hold more records than the header states: some are remains.
     pub(super) has_surplus: bool,
+    /// Number of records that the header states and no leaf holds, if a part of the tree cannot be
+    /// read; otherwise 0.
+    pub(super) missing: u64,
     /// Records that are not used: strays of a tree that is whole, and older ones with the same
     /// key.
     pub(super) unused: Vec<PackedRecord>,
@@ -126,6 +131,7 @@ impl Salvage<'_> {
             incomplete: false,
             is_damaged: false,
             has_surplus: false,
+            missing: 0,
             unused: Vec::new(),
         };
         let mut stated = None;
@@ -184,6 +190,13 @@ impl Salvage<'_> {
             found.incomplete = is_incomplete && (!whole || !leaves.records.is_empty());
         }
         found.records = std::mem::take(&mut leaves.records);
+        // A number that is wrong on its own is not evidence, nor is one that the file has no room for.
+        let stated = stated.filter(|stated| stated.saturating_mul(MIN_RECORD) <= file.len());
+        if !whole || !leaves.is_whole {
+            found.missing = stated
+                .unwrap_or(0)
+                .saturating_sub(found.records.len() as u64);
+        }
         let order = found.order;
         let all = found.records.len();
         found

@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use zerocopy::FromBytes;
+
 use super::*;
 use crate::hfsplus::check::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use crate::hfsplus::check::sample::Sample;
-use crate::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE, FileRaw};
+use crate::hfsplus::layout::{
+    CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE, FileRaw, record_flags,
+};
 use crate::hfsplus::links::{INODE, inode_number};
 use crate::hfsplus::unicode::decode_name;
 use crate::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
@@ -703,8 +707,8 @@ fn a_sound_volume_needs_no_repair() {
     repair.apply(&Silent).unwrap();
 }
 
-#[test]
-fn the_mark_of_compressed_contents_is_restored() {
+/// Returns a volume with a compressed file `packed`.
+fn with_compressed_file() -> Sample {
     let device = Arc::new(Memory::from(Sample::new(false).bytes));
     let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
     let file = NewNode::new(NewKind::File);
@@ -718,6 +722,27 @@ fn the_mark_of_compressed_contents_is_restored() {
         bytes: device.to_vec(),
     };
     sample.file("packed", |raw| raw.bsd.owner_flags |= UF_COMPRESSED as u8);
+    sample
+}
+
+#[test]
+fn the_flag_of_compressed_contents_is_restored() {
+    let mut sample = with_compressed_file();
+    // The end of the record, as by a sector of zeros, and something that `check` finds.
+    sample.file("packed", |raw| {
+        (raw.bsd.owner_flags, raw.bsd.file_mode) = (0, 0.into());
+    });
+    sample.thread("file 3", |data| data[7] ^= 1);
+    let device = Arc::new(Memory::from(sample.bytes));
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    assert!(repair.losses().is_empty(), "{:?}", repair.losses());
+    repair.apply(&Silent).unwrap();
+    assert_eq!(items(device.to_vec())["/packed"].contents, b"plain");
+}
+
+#[test]
+fn the_mark_of_compressed_contents_is_restored() {
+    let mut sample = with_compressed_file();
     let whole = items(sample.bytes.clone());
     assert_eq!(whole["/packed"].contents, b"plain");
     sample.attribute(decmpfs::ATTRIBUTE, |record| {
@@ -819,6 +844,36 @@ fn an_attribute_that_the_tree_does_not_count_is_a_possible_loss() {
     let losses = repair.losses();
     assert!(losses.certain.is_empty(), "{losses:?}");
     assert_eq!(losses.possible.len(), 1, "{losses:?}");
+}
+
+#[test]
+fn lost_attributes_are_listed_under_every_name_or_counted() {
+    let losses = |is_flagged: bool| {
+        let mut sample = Sample::new(false);
+        sample.attribute("small", |record| record.fill(0xFF));
+        if is_flagged {
+            let is_target =
+                |record: &[u8]| inode_number(CatalogKey::split(record).unwrap().0.name).is_some();
+            sample.record(Cnid::CATALOG, is_target, |record| {
+                let at = record.len() - CatalogKey::split(record).unwrap().1.len();
+                let (raw, _) = FileRaw::mut_from_prefix(&mut record[at..]).unwrap();
+                raw.flags = (raw.flags.get() | record_flags::HAS_ATTRIBUTES).into();
+            });
+        }
+        let repair = Repair::plan(Arc::new(Memory::from(sample.bytes)), &Silent).unwrap();
+        let certain = repair.losses().certain.iter();
+        certain
+            .map(|loss| (loss.path.clone(), loss.what.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(losses(false), [("/".to_owned(), Lost::AnyAttributes(1))]);
+    let names = [
+        "/first name",
+        "/folder/inner/third name",
+        "/folder/second name",
+    ];
+    let expected = names.map(|name| (name.to_owned(), Lost::Attributes));
+    assert_eq!(losses(true), expected);
 }
 
 /// Puts an older state of a leaf in its place, in which `change` was made to the record of a file,

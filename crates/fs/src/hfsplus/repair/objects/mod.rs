@@ -181,6 +181,20 @@ impl RepairedObject {
                     .is_some_and(|owner| owner.is_compressed)
         })
     }
+
+    /// Returns true if the end of a compressed file's record, with the flag of compressed contents,
+    /// was overwritten with zeros, and the attribute that describes its contents is left.
+    fn lost_compression_flag(&self, owners: &HashMap<u32, Owner>) -> bool {
+        let (Some(file), Some(before)) = (self.file(), self.before) else {
+            return false;
+        };
+        let owner = owners.get(&self.id()).copied().unwrap_or_default();
+        let has_contents =
+            owner.has_contents || owner.is_compressed && file.resource_fork.logical_size.get() > 0;
+        let is_cut = file.bsd.file_mode.get() == 0 || before.is_before_gap;
+        let is_flagged = u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0;
+        is_cut && !is_flagged && file.data_fork.logical_size.get() == 0 && has_contents
+    }
 }
 
 impl RecordedFacts {
@@ -448,6 +462,10 @@ impl AllObjects {
                     "clear the compression flag of files that lost their contents",
                     object.serial,
                 );
+            }
+            if object.lost_compression_flag(owners) {
+                object.edit_bsd(|bsd| bsd.owner_flags |= narrow::<u8>(UF_COMPRESSED));
+                steps.on("restore the flag of compressed contents", object.serial);
             }
             let mut wrong = false;
             let is_folder = object.edit_folder(|folder| {
