@@ -11,7 +11,7 @@ use super::JudgeArgs;
 use super::damage::Kind;
 use super::places::Places;
 use super::programs::{Ran, bandsaw, repaired_by_other, verdict};
-use super::volumes::{Contents, Gone, Preserved, Sample};
+use super::volumes::{Contents, Gone, LossKind, Preserved, Sample};
 
 /// The exit code of `check` and `repair` for damage, and of `check` for warnings.
 const DAMAGE: i32 = 5;
@@ -51,7 +51,10 @@ pub(super) struct Repair {
     pub(super) check: Option<i32>,
     pub(super) kept: Preserved,
     pub(super) gone: Vec<Gone>,
-    /// The paths of what is missing and not named in the output.
+    /// The paths of what is missing and counted in the output, but not named: no record or thread
+    /// has the name.
+    pub(super) counted: Vec<String>,
+    /// The paths of what is missing and neither named nor counted in the output.
     pub(super) unnamed: Vec<String>,
     pub(super) is_undone: bool,
     pub(super) is_predicted: bool,
@@ -199,17 +202,25 @@ impl Judged<'_> {
             self.damaged
         };
         let gone = self.sample.holds.gone(now, self.older);
-        let named = facts["losses"].to_string();
+        let losses = ListedLosses::new(&facts);
+        let (mut counted, mut unnamed) = (Vec::new(), Vec::new());
+        for gone in gone.iter().filter(|gone| gone.kind.is_missing()) {
+            if losses.has_name(&gone.path, &self.sample.holds) {
+                continue;
+            }
+            if losses.has_count(gone, now) {
+                counted.push(gone.path.clone());
+            } else {
+                unnamed.push(gone.path.clone());
+            }
+        }
         Ok(Repair {
             is_changed,
             is_accepted: verdict_after.exit == Some(0),
             check,
             kept: self.sample.holds.kept(now),
-            unnamed: gone
-                .iter()
-                .filter(|gone| gone.kind.is_missing() && !is_named(&named, &gone.path))
-                .map(|gone| gone.path.clone())
-                .collect(),
+            counted,
+            unnamed,
             gone,
             is_undone,
             is_predicted,
@@ -236,10 +247,58 @@ fn comparable(facts: &Value) -> Value {
     facts
 }
 
-/// Returns true if `losses`, in JSON, has a text that ends with `path`.
-fn is_named(losses: &str, path: &str) -> bool {
-    let quoted = Value::from(path).to_string();
-    losses.contains(&quoted[1..])
+/// The losses that a repair lists.
+struct ListedLosses {
+    /// Kind, path and message of each.
+    all: Vec<(String, String, String)>,
+}
+
+impl ListedLosses {
+    fn new(facts: &Value) -> Self {
+        let text = |loss: &Value, field: &str| loss[field].as_str().unwrap_or_default().to_owned();
+        let all = facts["losses"].as_array().map_or(&[][..], Vec::as_slice);
+        Self {
+            all: all
+                .iter()
+                .map(|loss| {
+                    (
+                        text(loss, "loss"),
+                        text(loss, "volume_path"),
+                        text(loss, "message"),
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns true if one has `path`, or its last name in a folder that the `sound` volume does not
+    /// have: one of which only the number is known.
+    fn has_name(&self, path: &str, sound: &Contents) -> bool {
+        self.all.iter().any(|(_, of, _)| {
+            let is_same = || of.rsplit('/').next() == path.rsplit('/').next();
+            let folder = of.rsplit_once('/').map_or("", |(folder, _)| folder);
+            of == path || !folder.is_empty() && !sound.folders.contains(folder) && is_same()
+        })
+    }
+
+    /// Returns true if something that is not named may be this: an entry of a folder above, in which
+    /// nothing has the name that is missing `now`, or an attribute.
+    fn has_count(&self, gone: &Gone, now: &Contents) -> bool {
+        self.all.iter().any(|(kind, of, message)| {
+            if kind == "attributes" && of == "/" {
+                return gone.kind == LossKind::Attribute && message.contains("cannot be read");
+            }
+            let folder = of.trim_end_matches('/');
+            let Some(rest) = gone.path.strip_prefix(folder) else {
+                return false;
+            };
+            let Some(rest) = rest.strip_prefix('/') else {
+                return false;
+            };
+            let entry = format!("{folder}/{}", rest.split('/').next().unwrap_or(rest));
+            kind == "entries" && !now.folders.contains(&entry) && !now.files.contains_key(&entry)
+        })
+    }
 }
 
 impl Repair {
@@ -315,6 +374,11 @@ impl Case {
                 repair.is_done() && repair.is_accepted && !is_missing(&repair.gone)
             }),
             "NEEDLESS",
+        );
+        // What no checksum covers; the log tells which.
+        add(
+            self.repair.is_done() && self.repair.gone.iter().any(|gone| !gone.kind.is_missing()),
+            "DIFFERENT",
         );
         add(
             self.check.exit == Some(0) && is_missing(&self.gone_before),

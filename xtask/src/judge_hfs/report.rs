@@ -32,7 +32,7 @@ const VERDICTS: [&str; 19] = [
 ];
 
 /// The columns of contents.
-const CONTENTS: [&str; 22] = [
+const CONTENTS: [&str; 23] = [
     "files",
     "right at the path: damaged",
     "repaired",
@@ -54,7 +54,8 @@ const CONTENTS: [&str; 22] = [
     "attribute with another value",
     "check 0 though contents are missing: cases",
     "gone with --accept-loss: files",
-    "of these not named",
+    "of these counted in their folder, not named",
+    "neither named nor counted",
 ];
 
 /// Counts of one kind of damage.
@@ -165,6 +166,7 @@ impl Row {
                     .filter(|gone| gone.kind.is_missing())
                     .count()
             }),
+            accepting.map_or(0, |repair| repair.counted.len()),
             accepting.map_or(0, |repair| repair.unnamed.len()),
         ];
         for (sum, value) in self.contents.iter_mut().zip(contents) {

@@ -50,6 +50,8 @@ pub(super) struct FileContents {
 pub(super) struct Contents {
     /// `None`: a fork cannot be read.
     pub(super) files: BTreeMap<String, Option<FileContents>>,
+    /// The paths of all folders but the root.
+    pub(super) folders: HashSet<String>,
     /// Hashes of the values of extended attributes, by path and name.
     pub(super) attributes: BTreeMap<(String, String), u64>,
     /// The hashes of all `files`.
@@ -79,6 +81,7 @@ impl Contents {
                 }
                 found.add(&volume, entry.attributes.id, entry.attributes.kind, &path);
                 if entry.attributes.kind == FileKind::Folder {
+                    found.folders.insert(path.clone());
                     ahead.push((entry.attributes.id, path));
                 }
             }
