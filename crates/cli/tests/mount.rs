@@ -941,6 +941,57 @@ fn an_image_that_vanishes_is_told_of() {
     }
 }
 
+/// The failure of an image that nobody detached is not told of the next one, which has its device
+/// name.
+#[test]
+fn a_failure_belongs_to_one_image() {
+    let Some(host) = Host::new("a_failure_belongs_to_one_image") else {
+        return;
+    };
+    host.bundle("x.sparsebundle");
+    let mounted = host.ok(&["mount", "x.sparsebundle", "mnt"]);
+    let mut file = File::create(host.path("mnt/file")).unwrap();
+    for band in fs::read_dir(host.path("x.sparsebundle/bands")).unwrap() {
+        fs::remove_file(band.unwrap().path()).unwrap();
+    }
+    let lost = file
+        .write_all(&vec![2; 20 << 20])
+        .and_then(|()| file.sync_all());
+    assert!(lost.is_err());
+    drop(file);
+    let unmounted = Command::new("fusermount3")
+        .args(["-u", "mnt"])
+        .current_dir(host.path(""))
+        .status();
+    assert!(unmounted.unwrap().success());
+    host.wait_for_none();
+    let failures = || {
+        let names = fs::read_dir(host.path("bandsaw")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let failures = names.filter(|name| name.ends_with(".failed"));
+        failures.collect::<Vec<_>>()
+    };
+    let left = failures();
+    assert_eq!(left.len(), 1, "{left:?}");
+
+    host.bundle("y.sparsebundle");
+    let second = host.ok(&["mount", "y.sparsebundle", "mnt"]);
+    assert_eq!(second["device"], mounted["device"]);
+    host.ok(&["detach", "mnt"]);
+    assert_eq!(failures(), left, "it is not so old that it is removed");
+    let old = host.path("bandsaw").join(&left[0]);
+    let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    File::options()
+        .write(true)
+        .open(old)
+        .unwrap()
+        .set_modified(hour_ago)
+        .unwrap();
+    host.ok(&["mount", "y.sparsebundle", "mnt"]);
+    host.ok(&["detach", "mnt"]);
+    assert_eq!(failures(), [""; 0]);
+}
+
 /// Made composed or decomposed, a name is found by both; APFS lists what was made, HFS+ what
 /// programs on Linux write, or macOS.
 #[test]

@@ -189,7 +189,7 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let word = server::failure_file(registry, &entry.device);
+    let word = server::failure_file(registry, &entry.device, entry.process);
     match fs::read_to_string(&word) {
         Ok(failed) => {
             let _ = fs::remove_file(&word);

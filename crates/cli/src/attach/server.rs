@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bandsaw::address::Address;
 use bandsaw::device::Access;
@@ -27,6 +28,10 @@ use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::source::OpenArgs;
 use crate::verifying::VerifyArgs;
+
+/// Age at which the error of a server that has ended is removed: whoever detached its image has read
+/// it long ago.
+const FAILURE_AGE: Duration = Duration::from_secs(600);
 
 /// The task of a server.
 #[derive(Debug)]
@@ -76,6 +81,7 @@ pub(crate) fn serve(
     let registry = Registry::of_user()?;
     let mut registration = registry.reserve()?;
     let device = registration.device();
+    remove_old_failures(&registry, device);
     let (session, mut signals) = match MountSession::of_kernel(job, &image, device, output)? {
         Some(begun) => begun,
         None => MountSession::mount(job, &image, device, &registry, output)?,
@@ -101,9 +107,31 @@ pub(crate) fn serve(
     begun.and(ended)
 }
 
-/// Returns the error of a background process, for the process that detaches the image.
-pub(super) fn failure_file(registry: &Registry, device: &str) -> PathBuf {
-    registry.folder().join(format!("{device}.failed"))
+/// Returns the file with the error of a background process, for the process that detaches the image.
+/// It names the process: another image may have the device name before anybody reads it.
+pub(super) fn failure_file(registry: &Registry, device: &str, process: u32) -> PathBuf {
+    registry.folder().join(format!("{device}-{process}.failed"))
+}
+
+/// Removes errors of earlier processes with this device name that nobody waits for any more.
+fn remove_old_failures(registry: &Registry, device: &str) {
+    let prefix = format!("{device}-");
+    for entry in fs::read_dir(registry.folder())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let is_failure = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(&*prefix))
+            .is_some_and(|rest| rest.ends_with(".failed"));
+        let age = entry.metadata().and_then(|meta| meta.modified());
+        let age = age.ok().and_then(|modified| modified.elapsed().ok());
+        if is_failure && age.is_some_and(|age| age > FAILURE_AGE) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn log_of(registry: &Registry, device: &str) -> PathBuf {
@@ -117,7 +145,8 @@ fn write_failure(registry: &Registry, device: &str, ended: &Outcome) {
     }
     if let Err(failure) = ended {
         // Best effort, as the log has it too.
-        let _ = fs::write(failure_file(registry, device), failure.message());
+        let file = failure_file(registry, device, std::process::id());
+        let _ = fs::write(file, failure.message());
     }
 }
 
