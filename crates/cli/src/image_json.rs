@@ -2,6 +2,7 @@
 
 mod container;
 mod key_slots;
+mod signature;
 mod volume;
 
 use std::fs;
@@ -25,6 +26,7 @@ pub(crate) use self::container::{
     AsifJson, BucketJson, BundleJson, LayerJson, SparseImageJson, Storage, UdifJson,
 };
 pub(crate) use self::key_slots::{KeySlotInfo, KeySlotKind};
+pub(crate) use self::signature::SignatureJson;
 pub(crate) use self::volume::{ApfsJson, ContentJson, Details, VolumeJson};
 use crate::failure::Outcome;
 use crate::in_use;

@@ -161,7 +161,14 @@ impl InfoWriter<'_> {
         if udif.segments > 1 {
             self.fact("parts", &counted(udif.segments.into(), "file", "files"))?;
         }
-        self.fact("signed", if udif.signed { "yes" } else { "no" })
+        let signed = match &udif.signature {
+            None => "no".to_owned(),
+            Some(signature) => match &signature.contents {
+                None => "yes, in an unknown form".to_owned(),
+                Some(contents) => format!("yes, {}", contents.text(self.output)),
+            },
+        };
+        self.fact("signed", &signed)
     }
 
     fn sparse_image(&mut self, image: &SparseImageJson) -> io::Result<()> {

@@ -211,12 +211,21 @@ fn signatures_are_not_lost_by_the_way() {
         false
     );
     scratch.write("LICENSE.txt", "Do as you like.\n");
-    let verbs: [&[&str]; 5] = [
+    let verbs: [&[&str]; 7] = [
         &["convert", "signed.dmg", "new.dmg", "--format", "ulfo"],
         &["convert", "signed.dmg", "-", "--format", "udzo"],
         &["segment", "signed.dmg", "-o", "cut.dmg", "--count", "2"],
         &["join", "signed.dmg", "-o", "whole.dmg"],
         &["resources", "add", "signed.dmg", "--license", "LICENSE.txt"],
+        &["resources", "remove", "signed.dmg", "--license"],
+        &[
+            "convert",
+            "signed.dmg",
+            "signed.dmg",
+            "--overwrite",
+            "--format",
+            "ulfo",
+        ],
     ];
     let before = (
         scratch.names(),

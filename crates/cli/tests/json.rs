@@ -457,6 +457,10 @@ fn compressed(runs: &Runs) {
         reading_compressed(runs, &target);
     }
     runs.ok(&["dmg", "src", "-o", "made.dmg"]);
+    let made = fs::read(runs.scratch.path("made.dmg")).unwrap();
+    let signed = bandsaw::testing::udif::with_signature(&made, 12);
+    runs.scratch.write("signed.dmg", signed);
+    reading_compressed(runs, "signed.dmg");
     runs.ok(&["segment", "made.dmg", "-o", "cut.dmg", "--count", "2"]);
     runs.ok(&["join", "cut.dmg", "-o", "joined.dmg"]);
     runs.scratch.write("license.txt", "A license.\n");

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use bandsaw::container::asif::Asif;
 use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::container::sparseimage::SparseImage;
-use bandsaw::container::udif::Udif;
+use bandsaw::container::udif::{CodeSignature, Udif};
 use bandsaw::crypt::{Description, KeySlot};
 use bandsaw::device::BlockDevice;
 use bandsaw::error::{Place, redacted, shown};
@@ -248,6 +248,25 @@ fn asif(image: &Asif) -> Value {
     }
 }
 
+/// Returns the code signature of an image, and what can be compared. A form that is not known is no
+/// damage.
+pub(crate) fn signature(image: &Udif) -> Option<(Value, Option<CodeSignature>)> {
+    let range = image.signature()?;
+    let known = image.code_signature().ok().flatten();
+    let place = map! { "offset": range.start, "size": range.end - range.start };
+    let value = match &known {
+        None => place,
+        Some(known) => place.with(map! {
+            "identifier": known.identifier.clone(),
+            "team": known.team.clone(),
+            "algorithms": known.hashes.clone(),
+            "certified": known.certified,
+            "ticket": known.ticket,
+        }),
+    };
+    Some((value, known))
+}
+
 fn udif(image: &Udif) -> Value {
     let usage = image.usage();
     let resources = image.resources();
@@ -264,6 +283,7 @@ fn udif(image: &Udif) -> Value {
         "tables": usage.tables,
         "segments": image.segment().count.max(1),
         "signed": usage.signed,
+        "signature": signature(image).map(|(value, _)| value),
         "resource_types": beside.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(),
     }
 }

@@ -1,6 +1,5 @@
 //! Operations on whole images. Those that open the image themselves require that it is released.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use bandsaw::address::VolumeSelector;
@@ -27,6 +26,7 @@ use pyo3::prelude::*;
 
 use crate::failure::{Outcome, code, layer_code};
 use crate::image::{ImageSource, NativeImage, read_only};
+use crate::image_info::signature;
 use crate::options::{named, network};
 use crate::progress;
 use crate::report::{brief, described, examination};
@@ -52,17 +52,25 @@ impl NativeImage {
     /// Compares the checksums that the image stores.
     fn verify(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> Outcome<Value> {
         let image = self.image()?;
-        let found = progress::run(py, progress, |progress| verify(&image, progress))?;
-        let signature = image.udif().and_then(|udif| udif.signature());
+        let (found, signature) = progress::run(py, progress, |progress| {
+            let found = verify(&image, progress)?;
+            let signature = image.udif().and_then(|udif| Some((udif, signature(udif)?)));
+            let Some((udif, (value, known))) = signature else {
+                return Ok((found, None));
+            };
+            let compared = known.map(|known| udif.verify_signature(&known, progress));
+            Ok((found, Some((value, compared.transpose()?))))
+        })?;
+        let is_intact = |signature: &(_, Option<bool>)| signature.1 != Some(false);
         Ok(map! {
             "format": image.format().code(),
-            "intact": found.iter().all(|sum| sum.agrees() != Some(false)),
+            "intact": found.iter().all(|sum| sum.agrees() != Some(false))
+                && signature.as_ref().is_none_or(is_intact),
             "checksums": found.iter().map(stored_checksum).collect::<Vec<_>>(),
-            "signature": signature.map(|Range { start, end }| map! {
-                "offset": start,
-                "size": end - start,
-                "verified": false,
-            }),
+            "signature": signature.map(|(value, intact): (Value, _)| value.with(map! {
+                "verified": intact.is_some(),
+                "intact": intact,
+            })),
         })
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -71,6 +73,36 @@ def test_facts_of_an_encrypted_image(examples: Path) -> None:
         assert info.encryption is not None
         assert info.encryption.key_slots[0].kind == "passphrase"
         assert info.to_json() == command("info", "--stdinpass", path)
+
+
+def signed(image: bytes) -> bytes:
+    """Returns the image with a code signature: hashes of pages of 4 KiB, no certificates."""
+    body, trailer = image[:-512], bytearray(image[-512:])
+    names = b"org.example.disk\0TEAM\0"
+    pages = [hashlib.sha256(body[at : at + 4096]).digest() for at in range(0, len(body), 4096)]
+    start, length = 64 + len(names), 64 + len(names) + 32 * len(pages)
+    directory = struct.pack(">9I4B", 0xFADE0C02, length, 0x20300, 2, start, 64, 0, len(pages), len(body), 32, 2, 0, 12)
+    directory += struct.pack(">6I", 0, 0, 64 + 17, 0, 0, 0)
+    blob = struct.pack(">5I", 0xFADE0CC0, 20 + length, 1, 0, 20) + directory + names + b"".join(pages)
+    trailer[0x128:0x138] = struct.pack(">QQ", len(body), len(blob))
+    return body + blob + trailer
+
+
+@needs_command
+def test_a_code_signature(dmg: Path, tmp_path: Path) -> None:
+    path = tmp_path / "signed.dmg"
+    whole = signed(dmg.read_bytes())
+    for changed in (False, True):
+        # A byte of the signed hashes themselves.
+        path.write_bytes(whole[:-513] + bytes([whole[-513] ^ 1]) + whole[-512:] if changed else whole)
+        with bandsaw.open(path) as image:
+            assert image.info().to_json() == command("info", path)
+            verified = image.verify()
+        assert verified.signature is not None
+        assert (verified.signature.identifier, verified.signature.team) == ("org.example.disk", "TEAM")
+        assert verified.intact == verified.signature.intact == (not changed)
+        if not changed:
+            assert {**verified.to_json(), "path": str(path)} == command("verify", path)
 
 
 def test_reports_have_the_members_of_the_schemas() -> None:

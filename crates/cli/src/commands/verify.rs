@@ -1,7 +1,6 @@
 //! `bandsaw verify`: the checksums stored in an image.
 
 use std::ffi::OsString;
-use std::ops::Range;
 
 use bandsaw::container::udif::{Checksum, ChecksumResult, Udif};
 use bandsaw::ops::verify::verify;
@@ -10,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Advise, Outcome};
+use crate::image_json::SignatureJson;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -49,77 +49,38 @@ struct VerifyReport {
 
 #[derive(Serialize)]
 struct Signature {
-    offset: u64,
-    size: u64,
+    #[serde(flatten)]
+    signature: SignatureJson,
     /// True if its hashes were compared.
     verified: bool,
     /// True if they agree with the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     intact: Option<bool>,
-    #[serde(flatten)]
-    contents: Option<SignatureContents>,
-}
-
-/// The contents of a signature that could be read.
-#[derive(Serialize)]
-struct SignatureContents {
-    identifier: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    team: Option<String>,
-    algorithms: Vec<&'static str>,
-    /// True if certificates vouch for it.
-    certified: bool,
-    /// True if a notarization ticket is attached.
-    ticket: bool,
 }
 
 impl Signature {
-    fn of(udif: &Udif, Range { start, end }: Range<u64>, bar: &Bar) -> Outcome<Self> {
-        let mut signature = Self {
-            offset: start,
-            size: end - start,
-            verified: false,
-            intact: None,
-            contents: None,
+    fn of(udif: &Udif, bar: &Bar) -> Outcome<Option<Self>> {
+        let Some((signature, known)) = SignatureJson::of(udif) else {
+            return Ok(None);
         };
-        // A form that is not known is no damage.
-        let Ok(Some(known)) = udif.code_signature() else {
-            return Ok(signature);
-        };
-        signature.intact = Some(udif.verify_signature(&known, bar)?);
-        signature.verified = true;
-        signature.contents = Some(SignatureContents {
-            identifier: known.identifier,
-            team: known.team,
-            algorithms: known.hashes,
-            certified: known.certified,
-            ticket: known.ticket,
-        });
-        Ok(signature)
+        let compared = known.map(|known| udif.verify_signature(&known, bar));
+        let intact = compared.transpose()?;
+        Ok(Some(Self {
+            signature,
+            verified: intact.is_some(),
+            intact,
+        }))
     }
 
     fn conclusion(&self, output: &Output) -> String {
-        let Some(contents) = &self.contents else {
-            return format!("present, {} bytes, not verified", self.size);
+        let Some(contents) = &self.signature.contents else {
+            return format!("present, {} bytes, not verified", self.signature.size);
         };
         let verdict = match self.intact {
             Some(true) => "right   ",
             _ => "WRONG   ",
         };
-        let mut parts = vec![output.name(&contents.identifier)];
-        parts.extend(
-            contents
-                .team
-                .as_ref()
-                .map(|team| format!("team {}", output.name(team))),
-        );
-        parts.push(contents.algorithms.join(" and "));
-        parts.push(match contents.certified {
-            true => "certificates not verified".to_owned(),
-            false => "ad hoc".to_owned(),
-        });
-        parts.extend(contents.ticket.then(|| "with a ticket".to_owned()));
-        format!("{verdict} {}", parts.join(", "))
+        format!("{verdict} {}", contents.text(output))
     }
 }
 
@@ -178,11 +139,10 @@ impl Verify {
         let verdicts = verify(&image, &bar).advise(Kind::Unsupported, || {
             format!("run `bandsaw check {path}` to check its structure and volumes")
         })?;
-        let signature = image
-            .udif()
-            .and_then(|udif| Some((udif, udif.signature()?)))
-            .map(|(udif, range)| Signature::of(udif, range, &bar))
-            .transpose()?;
+        let signature = match image.udif() {
+            Some(udif) => Signature::of(udif, &bar)?,
+            None => None,
+        };
         drop(bar);
         let is_wrong = |signature: &Signature| signature.intact == Some(false);
         let wrong = verdicts

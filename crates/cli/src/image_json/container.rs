@@ -14,6 +14,7 @@ use bandsaw::store::Status;
 use bandsaw::{Error, Result};
 use serde::Serialize;
 
+use super::signature::SignatureJson;
 use crate::output::Remark;
 
 /// The state of a bundle in a bucket.
@@ -64,6 +65,8 @@ pub(crate) struct UdifJson {
     /// The number of files of the image.
     pub(crate) segments: u32,
     pub(crate) signed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signature: Option<SignatureJson>,
     /// The kinds of resources.
     pub(crate) resource_types: BTreeSet<String>,
 }
@@ -215,6 +218,7 @@ impl UdifJson {
             tables: usage.tables,
             segments: udif.segment().count.max(1),
             signed: usage.signed,
+            signature: SignatureJson::of(udif).map(|(json, _)| json),
             resource_types: beside.map(|resource| resource.kind.clone()).collect(),
         }
     }

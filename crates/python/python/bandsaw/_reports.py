@@ -178,6 +178,19 @@ class Asif(Report):
 
 
 @dataclass(frozen=True)
+class CodeSignature(Report):
+    """A code signature: its place, and what it says. `None` for what could not be read."""
+
+    offset: int
+    size: int
+    identifier: str | None = None
+    team: str | None = None
+    algorithms: list[str] | None = None
+    certified: bool | None = None
+    ticket: bool | None = None
+
+
+@dataclass(frozen=True)
 class Udif(Report):
     """A UDIF image (`.dmg`)."""
 
@@ -190,6 +203,7 @@ class Udif(Report):
     segments: int
     signed: bool
     resource_types: list[str]
+    signature: CodeSignature | None = None
 
 
 @dataclass(frozen=True)
@@ -386,11 +400,17 @@ class StoredChecksum(Report):
 
 @dataclass(frozen=True)
 class Signature(Report):
-    """The place of a code signature, which is not verified."""
+    """A code signature. `verified` tells that its hashes were compared, `intact` that they agree; certificates are not verified."""
 
     offset: int
     size: int
     verified: bool
+    identifier: str | None = None
+    team: str | None = None
+    algorithms: list[str] | None = None
+    certified: bool | None = None
+    ticket: bool | None = None
+    intact: bool | None = None
 
 
 @dataclass(frozen=True)
