@@ -46,6 +46,7 @@ use crate::container::Format;
 use crate::crypt;
 use crate::decision::Assumptions;
 use crate::device::{Access, BlockDevice};
+use crate::fs::Timestamp;
 use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Result};
@@ -111,6 +112,8 @@ pub struct OpenOptions<'a> {
     /// Lists the files that hold the journal of an HFS+ volume, which macOS hides, and finds them
     /// by name.
     pub system_files: bool,
+    /// The date recorded for changes of volumes. `None`: that of the clock.
+    pub now: Option<Timestamp>,
     /// Options for images that are not on this host.
     pub network: NetworkOptions<'a>,
     /// Opens volumes for changes even if the preceding quick check, the full check up to a bounded
@@ -132,6 +135,7 @@ impl Default for OpenOptions<'_> {
             section: None,
             cache: DEFAULT_CACHE,
             system_files: false,
+            now: None,
             network: NetworkOptions::default(),
             change_damaged: false,
             assume: None,

@@ -89,7 +89,8 @@ impl Driver for ApfsDriver {
         number: Option<u32>,
         keys: Option<&dyn Keys>,
     ) -> Result<Arc<dyn FileSystemMut>> {
-        open_mut(&volume.container()?, number, keys)
+        let options = WriteOptions { now: volume.now };
+        open_mut(&volume.container()?, number, keys, options)
     }
 
     fn open_resizable(
@@ -170,18 +171,14 @@ fn open_mut(
     container: &Arc<Container>,
     number: Option<u32>,
     keys: Option<&dyn Keys>,
+    options: WriteOptions,
 ) -> Result<Arc<dyn FileSystemMut>> {
     let number = match number {
         Some(number) => number,
         None => first(container)?,
     };
     let key = |locked: &_| volume_key(locked, keys);
-    Ok(Arc::new(ApfsMut::open(
-        container,
-        number,
-        WriteOptions::default(),
-        &key,
-    )?))
+    Ok(Arc::new(ApfsMut::open(container, number, options, &key)?))
 }
 
 /// Frees the blocks queued for older checkpoints, unless the container is read-only. Needs no key.

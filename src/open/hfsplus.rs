@@ -166,7 +166,7 @@ impl Volume {
         WriteOptions {
             cache: self.cache,
             system_files: self.system_files,
-            ..WriteOptions::default()
+            now: self.now,
         }
     }
 }

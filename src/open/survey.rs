@@ -42,6 +42,7 @@ impl Opening<'_> {
             volume.cache = options.cache;
             volume.change_damaged = options.change_damaged;
             volume.system_files = options.system_files;
+            volume.now = options.now;
             volume.survey();
             self.warnings.extend(volume.warning_of_older_state());
         }

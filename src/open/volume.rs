@@ -13,7 +13,7 @@ use crate::address::VolumeSelector;
 use crate::device::{Access, BlockDevice, Slice};
 use crate::fs::apfs::VolumeWriter;
 use crate::fs::hfsplus::DEFAULT_CACHE;
-use crate::fs::{FileSystem, FileSystemMut, ResizeVolume};
+use crate::fs::{FileSystem, FileSystemMut, ResizeVolume, Timestamp};
 use crate::partition::Map;
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
@@ -39,6 +39,8 @@ pub struct Volume {
     pub(super) change_damaged: bool,
     /// True if the journal files of an HFS+ volume are listed.
     pub(super) system_files: bool,
+    /// The date recorded for changes. `None`: that of the clock.
+    pub(super) now: Option<Timestamp>,
     /// The warning that an older state of an APFS container is read, because the newest is damaged.
     pub(super) older_state: Option<String>,
     /// The container that was opened for this warning, for the first reader of a read-only image.
@@ -217,6 +219,7 @@ impl Volume {
             cache: DEFAULT_CACHE,
             change_damaged: false,
             system_files: false,
+            now: None,
             older_state: None,
             surveyed: SurveyedContainer::default(),
             writer: VolumeWriter::default(),

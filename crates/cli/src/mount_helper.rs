@@ -20,7 +20,7 @@ const OWN: [&str; 9] = [
 const OWN_FLAGS: [&str; 4] = ["as-disk", "no-trim", "no-verify", "verify"];
 
 /// The options of the verb's `-o`, with and without a value.
-pub(crate) const MOUNT_OPTIONS: [&str; 13] = [
+pub(crate) const MOUNT_OPTIONS: [&str; 14] = [
     "ro",
     "allow_other",
     "owners",
@@ -28,6 +28,7 @@ pub(crate) const MOUNT_OPTIONS: [&str; 13] = [
     "uid=",
     "gid=",
     "umask=",
+    "epoch=",
     "noexec",
     "suid",
     "dev",

@@ -11,7 +11,7 @@ use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
-use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
+use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut, Timestamp};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
 use bandsaw::ops::repair::{self, Mode};
 use bandsaw::ops::rewriting::WritableVolume;
@@ -70,6 +70,9 @@ pub(crate) struct OpenArgs<U: Args = UnlockArgs> {
     /// The part of the disk to open, set by verbs that have an option for it.
     #[arg(skip)]
     section: Option<Section>,
+    /// The date of changes of volumes, set by verbs that have an option for it.
+    #[arg(skip)]
+    now: Option<Timestamp>,
     /// Permission to change damaged volumes, set by verbs that have an option for it.
     #[arg(skip)]
     change_damaged: bool,
@@ -201,6 +204,18 @@ impl OpenArgs {
         }
     }
 
+    /// The same options, with this date of changes. `None`: that of the clock.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "images are mounted on Linux alone")
+    )]
+    pub(crate) fn dated(&self, now: Option<Timestamp>) -> Self {
+        Self {
+            now,
+            ..self.clone()
+        }
+    }
+
     /// The same options, which open damaged volumes for changes if `forced`.
     pub(crate) fn forced(&self, forced: bool) -> Self {
         Self {
@@ -316,6 +331,7 @@ impl<U: Args + Keys> OpenArgs<U> {
                 usize::try_from(bytes).unwrap_or(usize::MAX)
             }),
             system_files: self.system_files,
+            now: self.now,
             network: self.reach(),
             change_damaged: self.change_damaged,
             assume: Some(

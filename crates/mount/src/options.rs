@@ -1,5 +1,6 @@
 //! Mount options, and their parser for `-o` and fstab.
 
+use bandsaw::fs::Timestamp;
 use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
@@ -32,6 +33,8 @@ pub struct MountOptions {
     /// Lists names of HFS+ decomposed (NFD), as on disk and on macOS; otherwise composed (NFC), as
     /// programs on Linux write them.
     pub decomposed: bool,
+    /// Latest date that is recorded. `None`: dates are not limited.
+    pub epoch: Option<Timestamp>,
     /// Number of threads that serve the kernel; `None`: depending on the number of processors.
     pub threads: Option<usize>,
     /// Source shown by `mount` and `df`.
@@ -52,6 +55,7 @@ impl Default for MountOptions {
             dev: false,
             gather: false,
             decomposed: false,
+            epoch: None,
             threads: None,
             source: SOURCE.to_owned(),
         }
@@ -108,6 +112,10 @@ impl MountOptions {
                 ("nodev", None) => self.dev = false,
                 ("writeback", None) => self.gather = true,
                 ("nfd", None) => self.decomposed = true,
+                ("epoch", Some(value)) => {
+                    let seconds = number(option, value, 10)?;
+                    self.epoch = Some(Timestamp::from_seconds(seconds.into()));
+                }
                 ("uid", Some(value)) => self.uid = Some(number(option, value, 10)?),
                 ("gid", Some(value)) => self.gid = Some(number(option, value, 10)?),
                 ("umask", Some(value)) => self.umask = (number(option, value, 8)? & 0o777) as u16,
@@ -182,6 +190,8 @@ mod tests {
             assert_eq!(applied.is_ok(), is_valid, "{count}");
         }
         assert_eq!(options.threads, Some(64));
+        options.apply_all("epoch=1700000000").unwrap();
+        assert_eq!(options.epoch, Some(Timestamp::from_seconds(1_700_000_000)));
         assert!(
             options
                 .apply_all("compress")

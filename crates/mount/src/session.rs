@@ -104,6 +104,7 @@ impl Mounted {
                     umask: options.umask,
                     gathers: options.gather,
                     decomposed: options.decomposed,
+                    epoch: options.epoch,
                     gate: gate.clone(),
                     events: events.clone(),
                 };

@@ -91,15 +91,17 @@ impl Attach {
         let for_kernel = !(self.folders || is_named || address.volume.is_some());
         let absolute =
             |folder: &PathBuf| std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        let options = self.serving.mount_options()?;
         let opening = self
             .opening
             .of_section(self.section)
-            .forced(self.serving.force);
+            .forced(self.serving.force)
+            .dated(options.epoch);
         let job = ServerTask {
             address,
             opening: &opening,
             verifying: &self.serving.verifying,
-            options: self.serving.mount_options()?,
+            options,
             places: match (&self.mountpoint, self.nomount) {
                 (Some(folder), _) => MountPlan::Volume(absolute(folder)),
                 (None, true) => MountPlan::DiskAnywhere,

@@ -76,8 +76,9 @@ pub(crate) struct MountArgs {
     /// Set mount options, as of mount(8)
     ///
     /// Options are ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec, suid, dev, nfd,
-    /// threads= and writeback. With writeback the kernel collects small writes, and programs learn
-    /// only from fsync and close that the volume is full.
+    /// threads=, epoch= and writeback. With epoch=SECONDS since 1970 no date is later than that, so
+    /// that the same changes give the same bytes. With writeback the kernel collects small writes,
+    /// and programs learn only from fsync and close that the volume is full.
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,
     /// Mount a damaged volume for writing
@@ -137,12 +138,13 @@ impl Mount {
             ));
         }
         let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
-        let opening = self.opening.forced(self.serving.force);
+        let options = self.serving.mount_options()?;
+        let opening = self.opening.forced(self.serving.force).dated(options.epoch);
         let job = ServerTask {
             address,
             opening: &opening,
             verifying: &self.serving.verifying,
-            options: self.serving.mount_options()?,
+            options,
             places: if self.as_disk {
                 MountPlan::Disk(folder)
             } else {

@@ -15,6 +15,7 @@ use super::table::Effect::{Done, Ignored};
 use super::table::OptionValue::{Nothing, Value};
 use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
 use crate::attach::{Attached, launch};
+use crate::commands::create::epoch;
 use crate::failure::Outcome;
 
 const OPTIONS: &[Opt] = &[
@@ -37,7 +38,9 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["mountrandom"],
         Value("folder"),
-        Done("mounts the first volume on a folder with a random name in this one"),
+        Done(
+            "mounts the first volume on a folder with a random name in this one; /private/tmp is /tmp",
+        ),
     ),
     opt(
         &["nomount"],
@@ -187,16 +190,28 @@ pub(super) fn attach(call: &Call, image: &str) -> Outcome {
         words.push("--nomount".into());
     } else if let Some(folder) = call.value("mountpoint") {
         words.extend(["--mountpoint".into(), folder.into()]);
-    } else if let Some(folder) = call.value("mountrandom") {
-        if !Path::new(folder).is_dir() {
-            return Err(Error::not_found("attach", folder).into());
+    } else if let Some(folder) = call.value("mountrandom").map(of_host) {
+        if !folder.is_dir() {
+            return Err(Error::not_found("attach", folder.to_string_lossy()).into());
         }
         let name = format!("dmg.{:06x}", std::process::id());
-        words.extend(["--mountpoint".into(), Path::new(folder).join(name).into()]);
-    } else if let Some(folder) = call.value("mountroot") {
+        words.extend(["--mountpoint".into(), folder.join(name).into()]);
+    } else if let Some(folder) = call.value("mountroot").map(of_host) {
         words.extend(["--mountroot".into(), folder.into()]);
     }
+    if let Some(epoch) = epoch()?.filter(|_| mounts) {
+        words.push(format!("--options=epoch={}", epoch.seconds).into());
+    }
     begin(call, image, &words)
+}
+
+/// Returns a folder by its name here: `/private/tmp` of a Mac is `/tmp`.
+fn of_host(folder: &str) -> &Path {
+    let path = Path::new(folder);
+    match folder.strip_prefix("/private") {
+        Some(rest @ ("/tmp" | "/var/tmp")) if !path.exists() => Path::new(rest),
+        _ => path,
+    }
 }
 
 /// Starts a server, and returns the mounted volumes.

@@ -260,10 +260,14 @@ impl VolumeFs {
         if mode.is_none() && (uid.is_some() || gid.is_some()) {
             mode = unprivileged(&found);
         }
+        let limited = |time| {
+            let time = stat::timestamp(time);
+            self.epoch.map_or(time, |epoch| time.min(epoch))
+        };
         let moment = |time: &Option<TimeOrNow>| {
             time.map(|time| match time {
-                TimeOrNow::SpecificTime(time) => stat::timestamp(time),
-                TimeOrNow::Now => stat::timestamp(SystemTime::now()),
+                TimeOrNow::SpecificTime(time) => limited(time),
+                TimeOrNow::Now => limited(SystemTime::now()),
             })
         };
         let change_to = Change {
@@ -272,7 +276,7 @@ impl VolumeFs {
             gid,
             modified: moment(&wanted.mtime),
             accessed: moment(&wanted.atime),
-            changed: wanted.ctime.map(stat::timestamp),
+            changed: wanted.ctime.map(limited),
             ..Change::default()
         };
         if change_to == Change::default() {

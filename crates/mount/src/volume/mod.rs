@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::device::ExtentKind;
-use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId, hfsplus};
+use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId, Timestamp, hfsplus};
 use bandsaw::ops::rewriting::WritableVolume;
 use fuser::{
     Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
@@ -73,6 +73,8 @@ pub(crate) struct VolumeFs {
     /// True if names are stored decomposed and listed composed: a program that creates `é` looks it
     /// up in that form.
     composes: bool,
+    /// Latest date that is recorded.
+    epoch: Option<Timestamp>,
 }
 
 /// Parameters of [`VolumeFs::new`] besides the volume.
@@ -82,6 +84,7 @@ pub(crate) struct VolumeFsOptions {
     pub(crate) umask: u16,
     pub(crate) gathers: bool,
     pub(crate) decomposed: bool,
+    pub(crate) epoch: Option<Timestamp>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) events: Arc<Notes>,
 }
@@ -99,6 +102,7 @@ impl VolumeFs {
             umask,
             gathers,
             decomposed,
+            epoch,
             gate,
             events,
         } = setting;
@@ -116,6 +120,7 @@ impl VolumeFs {
             folds: !info.case_sensitive,
             coarse: is_hfs,
             composes: is_hfs && !decomposed,
+            epoch,
             fs,
             change,
             files: Files::default(),
