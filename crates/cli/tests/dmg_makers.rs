@@ -1,8 +1,10 @@
-//! Programs that make disk images on a Mac, unmodified, with the links of `bandsaw shims` in place of
-//! macOS's programs: dmgbuild, create-dmg (the one of npm, and the shell script) and tauri's script.
+//! Programs that make or mount disk images on a Mac, unmodified, with the links of `bandsaw shims` in
+//! place of macOS's programs: dmgbuild, create-dmg (the one of npm, and the shell script), tauri's
+//! script, electron-builder, appdmg, Munki and AutoPkg.
 //!
 //! Those that no registry has are searched for in the folder `BANDSAW_MAC_PROGRAMS`: checkouts of
-//! create-dmg/create-dmg and tauri-apps/tauri under the names `create-dmg` and `tauri`.
+//! create-dmg/create-dmg, tauri-apps/tauri, munki/munki and autopkg/autopkg under the names
+//! `create-dmg`, `tauri`, `munki` and `autopkg`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -270,4 +272,282 @@ fn create_dmg_the_shell_script() {
 fn the_script_of_tauri() {
     let script = "tauri/crates/tauri-bundler/src/bundle/macos/dmg/bundle_dmg";
     lays_out("the_script_of_tauri", script);
+}
+
+/// The folder of a package of npm that `scripts/install-test-tools --full` has installed.
+fn npm_package(name: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let cache = Command::new(root.join("scripts/test-cache"))
+        .output()
+        .ok()?;
+    let cache = PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim());
+    let folder = cache.join("npm/node_modules").join(name);
+    folder.join("package.json").is_file().then_some(folder)
+}
+
+/// What only a Mac has, for a program in JavaScript: the name of the system, and two addons in
+/// machine code.
+const ON_A_MAC: &str = "const { execFileSync } = require('child_process')
+const path = require('path'), os = require('os'), Module = require('module')
+Object.defineProperty(process, 'platform', { value: 'darwin' })
+os.platform = () => 'darwin'
+os.release = () => '23.0.0'
+const load = Module._load
+Module._load = function (request, ...more) {
+  if (request.endsWith('/volume.node')) return { getVolumeName: folder => path.basename(folder) }
+  if (request !== 'fs-xattr') return load.call(this, request, ...more)
+  return { set: async (file, name, value) => { execFileSync('xattr', ['-wx', name, value.toString('hex'), file]) } }
+}
+";
+
+/// Makes the programs see a Mac: all links before the system's, volumes in a folder of their own.
+const LIKE_A_MAC: &str = "mount -t overlay overlay -o lowerdir=\"$PWD/bin\":/usr/bin /usr/bin
+    mkdir -p /Volumes
+    mount -t tmpfs tmpfs /Volumes
+    ";
+
+/// Writes two pictures of one color, of 300 x 200 and 600 x 400 pixels.
+const PICTURES: &str = r"import struct, zlib
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+for name, width, height in [('bg.png', 300, 200), ('bg@2x.png', 600, 400)]:
+    header = struct.pack('>IIBBBBB', width, height, 8, 2, 0, 0, 0)
+    data = zlib.compress((b'\0' + b'\x40\x80\xc0' * width) * height)
+    with open(name, 'wb') as file:
+        file.write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', header) + chunk(b'IDAT', data) + chunk(b'IEND', b''))
+";
+
+/// The records of the Finder's file in an image, one per line.
+fn records(scratch: &Scratch, test: &str, image: &str) -> Option<String> {
+    let Some(python) = peer_python("ds_store") else {
+        without_program(test, "no Python with ds_store");
+        return None;
+    };
+    let store = scratch.run(&["cat", &format!("{image}:/.DS_Store")]);
+    scratch.write("DS_Store", store.stdout);
+    let read = Command::new(python)
+        .args(["-c", DS_STORE])
+        .arg(scratch.path("DS_Store"))
+        .output()
+        .unwrap();
+    Some(everything(&read))
+}
+
+#[test]
+#[ignore = "full: npm's packages are 100 MB"]
+fn appdmg() {
+    let scratch = scratch();
+    let Some(package) = npm_package("appdmg") else {
+        return without_program("appdmg", "not installed by npm");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("appdmg", &why);
+    }
+    scratch.write("mac.js", ON_A_MAC);
+    scratch.write("icon.icns", b"icns\0\0\0\x08");
+    scratch.write(
+        "appdmg.json",
+        r#"{"title": "Test", "icon": "icon.icns", "background": "bg.png", "icon-size": 96,
+            "window": {"position": {"x": 100, "y": 120}}, "contents": [
+            {"x": 60, "y": 100, "type": "file", "path": "src/App.app"},
+            {"x": 240, "y": 100, "type": "link", "path": "/Applications"}]}"#,
+    );
+    let script = format!(
+        "{LIKE_A_MAC}python3 -c \"$1\"
+        exec node --require ./mac.js \"$2\" appdmg.json made.dmg"
+    );
+    let program = package.join("bin/appdmg.js");
+    let output = apart(&scratch, &script, &[PICTURES, program.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    scratch.ok(&["check", "made.dmg"]);
+    scratch.ok(&["verify", "made.dmg"]);
+    let list = scratch.ok(&["cat", "made.dmg:/App.app/Contents/Info.plist"]);
+    assert_eq!(list, "list");
+    let info = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", "made.dmg:/"]);
+    assert_eq!(info.stdout[8..10], [4, 0], "a custom icon");
+    // Both pictures are in one file.
+    let picture = scratch.run(&["cat", "made.dmg:/.background/bg.tiff"]);
+    assert_eq!(picture.stdout[..4], *b"II*\0");
+    assert!(picture.stdout.len() > 3 * (300 * 200 + 600 * 400));
+    let Some(records) = records(&scratch, "appdmg", "made.dmg") else {
+        return;
+    };
+    for part in [
+        "App.app Iloc (60, 100)",
+        "Applications Iloc (240, 100)",
+        "'iconSize': 96.0",
+        // With the height of its title.
+        "{300, 222}",
+    ] {
+        assert!(records.contains(part), "{part}: {records}");
+    }
+}
+
+/// The same for a program in Python: the version of the system, and the alias of a file, for which
+/// mac_alias calls libraries of macOS.
+const PYTHON_ON_A_MAC: &str = "import datetime, os, platform
+import mac_alias
+from mac_alias.alias import TargetInfo, VolumeInfo
+platform.mac_ver = lambda *args, **more: ('14.0', ('', '', ''), 'arm64')
+def for_file(path):
+    folder, name = os.path.split(path)
+    date = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    volume = VolumeInfo(os.path.basename(folder), date, b'H+', 5, 0, bytes(2))
+    numbers = [os.stat(place).st_ino for place in (folder, path)]
+    return mac_alias.Alias(volume=volume, target=TargetInfo(0, name, *numbers, date, bytes(4), bytes(4)))
+mac_alias.Alias.for_file = staticmethod(for_file)
+";
+
+#[test]
+#[ignore = "full: npm's packages are 100 MB"]
+fn electron_builder() {
+    let scratch = scratch();
+    let Some(package) = npm_package("electron-builder") else {
+        return without_program("electron_builder", "not installed by npm");
+    };
+    let Some(python) = peer_python("dmgbuild") else {
+        return without_program("electron_builder", "no Python with dmgbuild");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("electron_builder", &why);
+    }
+    scratch.write("mac.js", ON_A_MAC);
+    scratch.write("src/build/background.png", "");
+    scratch.write("src/build/icon.icns", b"icns\0\0\0\x08");
+    scratch.write(
+        "src/package.json",
+        r#"{"name": "app", "version": "1.2.3", "description": "An app", "author": "Nobody"}"#,
+    );
+    scratch.write("site/sitecustomize.py", PYTHON_ON_A_MAC);
+    // The program downloads dmgbuild with a Python for macOS; a script stands in for that.
+    scratch.write(
+        "dmgbuild",
+        format!(
+            "#!/bin/sh\nPYTHONPATH={} exec {} -m dmgbuild \"$@\"\n",
+            scratch.path("site").display(),
+            python.display()
+        ),
+    );
+    let script = format!(
+        "{LIKE_A_MAC}python3 -c \"$1\"
+        mv bg.png src/build/background.png
+        mv bg@2x.png src/build/background@2x.png
+        chmod +x dmgbuild
+        export CUSTOM_DMGBUILD_PATH=\"$PWD/dmgbuild\"
+        mac=\"$PWD/mac.js\"
+        cd src
+        exec node --require \"$mac\" \"$2\" --mac dmg --x64 --prepackaged App.app --publish never \
+            -c.electronVersion=30.0.0 -c.mac.identity=null -c.dmg.writeUpdateInfo=false"
+    );
+    let program = package.join("cli.js");
+    let output = apart(&scratch, &script, &[PICTURES, program.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    let image = "src/dist/app-1.2.3.dmg";
+    assert!(scratch.path(image).is_file(), "{}", everything(&output));
+    scratch.ok(&["check", image]);
+    scratch.ok(&["verify", image]);
+    let names = scratch.ok(&["ls", "-a", &format!("{image}:/")]);
+    for name in [
+        "app.app",
+        "Applications",
+        ".background.tiff",
+        ".VolumeIcon.icns",
+    ] {
+        assert!(names.lines().any(|line| line == name), "{name}: {names}");
+    }
+    let list = scratch.ok(&["cat", &format!("{image}:/app.app/Contents/Info.plist")]);
+    assert_eq!(list, "list");
+    let Some(records) = records(&scratch, "electron_builder", image) else {
+        return;
+    };
+    for part in [
+        "app.app Iloc (130, 220)",
+        "Applications Iloc (410, 220)",
+        "{300, 200}",
+    ] {
+        assert!(records.contains(part), "{part}: {records}");
+    }
+}
+
+/// Runs modules of Munki, whose display alone is replaced.
+const MUNKI: &str = "import os, sys, types
+sys.path.insert(0, sys.argv[1])
+package = types.ModuleType('munkilib')
+package.__path__ = [sys.argv[1] + '/munkilib']
+def fail(*words):
+    raise SystemExit(str(words))
+display = types.ModuleType('munkilib.display')
+display.display_error = display.display_warning = fail
+display.display_detail = print
+package.display = display
+sys.modules.update({'munkilib': package, 'munkilib.display': display})
+from munkilib import dmgutils
+image = os.path.abspath(sys.argv[2])
+assert not dmgutils.DMGisWritable(image)
+assert dmgutils.dmg_has_sla(image)
+[folder] = dmgutils.mountdmg(image)
+assert open(folder + '/App.app/Contents/Info.plist').read() == 'list'
+assert dmgutils.diskImageIsMounted(image)
+assert dmgutils.pathIsVolumeMountPoint(folder)
+assert dmgutils.diskImageForMountPoint(folder) == image
+assert dmgutils.mountdmg(image, use_existing_mounts=True) == [folder]
+dmgutils.unmountdmg(folder)
+assert not dmgutils.diskImageIsMounted(image)
+";
+
+#[test]
+fn munki() {
+    let scratch = scratch();
+    let Some(module) = script_of("munki/code/client/munkilib/dmgutils.py") else {
+        return skip("munki", "not in BANDSAW_MAC_PROGRAMS");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("munki", &why);
+    }
+    scratch.write("LICENSE", "be nice");
+    scratch.ok(&["create", "a.dmg", "--from", "src", "--format", "udzo"]);
+    scratch.ok(&["resources", "add", "a.dmg", "--license", "LICENSE"]);
+    let script = format!("{LIKE_A_MAC}exec python3 -c \"$1\" \"$2\" a.dmg");
+    let root = module.parent().unwrap().parent().unwrap();
+    let output = apart(&scratch, &script, &[MUNKI, root.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+}
+
+/// Runs two processors of AutoPkg, whose base class alone is replaced.
+const AUTOPKG: &str = "import sys, types
+sys.path.insert(0, sys.argv[1])
+class Processor:
+    def __init__(self, data=None, infile=None, outfile=None):
+        self.env = data or {}
+    def output(self, *words):
+        assert 'error' not in str(words), words
+package = types.ModuleType('autopkglib')
+package.Processor, package.ProcessorError = Processor, RuntimeError
+package.log = package.log_err = print
+sys.modules['autopkglib'] = package
+from DmgCreator import DmgCreator
+from DmgMounter import DmgMounter
+for system in ['HFS+', 'Case-sensitive Journaled HFS+', 'APFS', 'Case-sensitive APFS']:
+    DmgCreator({'dmg_root': 'src', 'dmg_path': 'made.dmg', 'dmg_filesystem': system}).main()
+    mounter = DmgMounter()
+    folder = mounter.mount('made.dmg')
+    assert open(folder + '/App.app/Contents/Info.plist').read() == 'list'
+    mounter.unmount('made.dmg')
+    assert mounter.mounts == {}
+";
+
+#[test]
+fn autopkg() {
+    let scratch = scratch();
+    let Some(module) = script_of("autopkg/Code/autopkglib/DmgMounter.py") else {
+        return skip("autopkg", "not in BANDSAW_MAC_PROGRAMS");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("autopkg", &why);
+    }
+    let script = format!("{LIKE_A_MAC}exec python3 -c \"$1\" \"$2\"");
+    let folder = module.parent().unwrap();
+    let output = apart(&scratch, &script, &[AUTOPKG, folder.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    scratch.ok(&["check", "made.dmg"]);
 }
