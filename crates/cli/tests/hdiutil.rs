@@ -590,7 +590,7 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         ("create -size 10m -nonsense b.dmg", "nonsense"),
         ("convert a.dmg -format UFBI -o b", "convert failed"),
         ("convert a.dmg -format UDZO -o a", "File exists"),
-        ("flatten a.dmg", "removed in macOS 11"),
+        ("flatten a.dmg", "only compressed and read-only"),
         (
             "resize -size 20m -imageonly -partitiononly a.dmg",
             "-imageonly cannot be used with -partitiononly",

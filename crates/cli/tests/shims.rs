@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use crate::common::skip::{skip, without_program};
 use crate::common::{Scratch, peer_python, stderr};
@@ -38,7 +39,7 @@ fn fails(scratch: &Scratch, words: &[&str]) -> String {
 fn links() -> Scratch {
     let scratch = Scratch::new();
     let printed = scratch.ok(&["shims", "install", "bin"]);
-    assert_eq!(printed.lines().count(), 11, "{printed}");
+    assert_eq!(printed.lines().count(), 15, "{printed}");
     scratch
 }
 
@@ -251,7 +252,22 @@ fn what_is_not_supported_is_refused() {
         ("SetFile -x disk/file", "-x is not supported"),
         ("GetFileInfo", "a file is required"),
         ("ditto --arch arm64 disk/file x", "--arch is not supported"),
-        ("ditto -c -k disk x.zip", "archives are not supported"),
+        ("ditto -c disk x.cpio", "use -k"),
+        ("ditto -x -z x.cpio disk", "use -k"),
+        ("ditto -c -k disk -", "name a file"),
+        ("ditto -c -k disk disk/x.zip", "inside the folder"),
+        ("ditto -c -k --zlibCompressionLevel 10 disk x", "0 to 9"),
+        ("ditto -c -k disk disk x.zip", "one source"),
+        ("ditto -xk none.zip disk", "none.zip"),
+        ("tiffutil -lzw x.tiff", "-lzw is not supported"),
+        ("tiffutil x.tiff", "expected -cat"),
+        ("sips -z 10 10 disk/file", "-z is not supported"),
+        ("sips -g format disk/file", "format is not supported"),
+        ("tiffutil -cat disk/file", "neither TIFF nor PNG"),
+        ("Rez -o disk/file", "is required"),
+        ("Rez -fancy x.r", "-fancy is not supported"),
+        ("DeRez disk/file", "no resources"),
+        ("DeRez disk/file types.r", "expected one file"),
         ("ditto disk/file", "expected a source and a destination"),
         ("ditto disk disk/inside", "inside the folder"),
         ("ditto disk/file disk/file", "is the file to be copied"),
@@ -346,6 +362,16 @@ fn signatures_of_images() {
     );
     let report = scratch.json(&["verify", "a.dmg"]);
     assert_eq!(report["signature"]["intact"], true, "{report}");
+    let facts = scratch.json(&["info", "a.dmg"]);
+    let signature = &facts["storage"]["signature"];
+    assert_eq!(signature["identifier"], "org.example.disk", "{facts}");
+    assert_eq!(signature["team"], "TEAM", "{facts}");
+    assert_eq!(signature["ticket"], false, "{facts}");
+    let text = scratch.ok(&["info", "a.dmg"]);
+    assert!(
+        text.contains("yes, org.example.disk, team TEAM, sha256, ad hoc"),
+        "{text}"
+    );
 
     // A name in the list of resources, which no other checksum covers.
     let at = plain.len() - 700;
@@ -365,4 +391,606 @@ fn signatures_of_images() {
     assert_eq!(scratch.ok(&["cat", "a.dmg:/file"]), "file");
     assert_eq!(ok("sw_vers -productVersion"), "14.0\n");
     assert_eq!(ok("sw_vers").lines().count(), 3);
+}
+
+/// Prints the members of an archive: mode, date, length and name.
+const ZIPFILE: &str = "import sys, zipfile
+with zipfile.ZipFile(sys.argv[1]) as archive:
+    assert archive.testzip() is None
+    for member in archive.infolist():
+        print(oct(member.external_attr >> 16), member.date_time, member.file_size, member.filename)
+";
+
+#[test]
+fn archives_are_written_and_read() {
+    let scratch = links();
+    scratch.write("App.app/Contents/Info.plist", "list".repeat(1000));
+    let script = scratch.write("App.app/Contents/MacOS/App", "#!/bin/sh");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("MacOS/App", scratch.path("App.app/Contents/run")).unwrap();
+    fs::create_dir(scratch.path("App.app/empty")).unwrap();
+    let date = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_001);
+    fs::File::open(&script).unwrap().set_modified(date).unwrap();
+    let ok = |line: &str| ok(&scratch, &line.split(' ').collect::<Vec<_>>());
+    // Where files have no attributes, as on some hosts, none are archived.
+    let has_attributes = run(
+        &scratch,
+        &["xattr", "-w", "org.example.a", "1", "App.app/empty"],
+    );
+    let has_attributes = has_attributes.status.success();
+    if has_attributes {
+        ok("SetFile -t TEXT App.app/Contents/Info.plist");
+    }
+    ok("ditto -c -k --sequesterRsrc --keepParent App.app one.zip");
+    ok("ditto -ck App.app two.zip");
+    for (archive, root, double) in [
+        (
+            "one.zip",
+            "out/App.app",
+            "__MACOSX/App.app/Contents/._Info.plist",
+        ),
+        ("two.zip", "out", "Contents/._Info.plist"),
+    ] {
+        // Other programs.
+        for program in [
+            &["unzip", "-tq"][..],
+            &["7zz", "t"],
+            &["python3", "-c", ZIPFILE],
+        ] {
+            let mut command = Command::new(program[0]);
+            command.args(&program[1..]).arg(scratch.path(archive));
+            let Ok(output) = command.output() else {
+                without_program("archives_are_written_and_read", program[0]);
+                continue;
+            };
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success(),
+                "{program:?}: {printed}{}",
+                stderr(&output)
+            );
+            if program[0] == "python3" {
+                let lines: Vec<_> = printed.lines().collect();
+                let has = |parts: [&str; 2]| {
+                    let is_it = |line: &&&str| parts.iter().all(|part| line.contains(part));
+                    assert!(
+                        lines.iter().any(|line| is_it(&line)),
+                        "{parts:?}: {printed}"
+                    );
+                };
+                has([
+                    "0o100755 (2023, 11, 14, 22, 13, 20) 9",
+                    "Contents/MacOS/App",
+                ]);
+                has(["0o120777", "Contents/run"]);
+                has(["0o40755", "empty/"]);
+                assert_eq!(printed.contains(double), has_attributes, "{printed}");
+            }
+        }
+        ok(&format!("ditto -x -k {archive} out"));
+        let root = scratch.path(root);
+        let script = fs::metadata(root.join("Contents/MacOS/App")).unwrap();
+        assert_eq!(
+            (script.mode() & 0o777, script.mtime()),
+            (0o755, 1_700_000_001)
+        );
+        let link = fs::read_link(root.join("Contents/run")).unwrap();
+        assert_eq!(link.to_str(), Some("MacOS/App"));
+        let list = root.join("Contents/Info.plist");
+        assert_eq!(fs::read_to_string(&list).unwrap(), "list".repeat(1000));
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 2, "{archive}");
+        if has_attributes {
+            let kind = ok(&format!("GetFileInfo -t {}", list.display()));
+            assert_eq!(kind, "\"TEXT\"\n");
+            let empty = root.join("empty");
+            assert_eq!(
+                ok(&format!("xattr -p org.example.a {}", empty.display())),
+                "1\n"
+            );
+        }
+        // What is there is replaced.
+        ok(&format!("ditto -x -k {archive} out"));
+        fs::remove_dir_all(scratch.path("out")).unwrap();
+    }
+    // What unzip makes of it is the same.
+    let mut unzip = Command::new("unzip");
+    unzip.args(["-q", "two.zip", "-d", "unzipped"]);
+    if let Ok(output) = unzip.current_dir(scratch.path("")).output() {
+        assert!(output.status.success(), "{}", stderr(&output));
+        let link = fs::read_link(scratch.path("unzipped/Contents/run")).unwrap();
+        assert_eq!(link.to_str(), Some("MacOS/App"));
+    }
+}
+
+/// Writes an archive with members that leave the folder.
+const HOSTILE: &str = "import sys, zipfile
+def link(name, target):
+    member = zipfile.ZipInfo(name)
+    member.external_attr = 0o120777 << 16
+    return member, target
+with zipfile.ZipFile('up.zip', 'w') as archive:
+    archive.writestr('good', 'good')
+    archive.writestr('../bad', 'bad')
+with zipfile.ZipFile('link.zip', 'w') as archive:
+    archive.writestr(*link('way', '..'))
+    archive.writestr('way/bad', 'bad')
+with zipfile.ZipFile('fake.zip', 'w') as archive:
+    archive.writestr('x', 'x')
+    archive.writestr('._x', 'no AppleDouble')
+";
+
+#[test]
+fn nothing_is_extracted_outside_of_the_folder() {
+    let scratch = links();
+    let made = Command::new("python3")
+        .args(["-c", HOSTILE])
+        .current_dir(scratch.path(""))
+        .output();
+    let Ok(made) = made else {
+        return without_program("nothing_is_extracted_outside_of_the_folder", "no python3");
+    };
+    assert!(made.status.success(), "{}", stderr(&made));
+    let fails = |line: &str| fails(&scratch, &line.split(' ').collect::<Vec<_>>());
+    let printed = fails("ditto -x -k up.zip out");
+    assert!(printed.contains("outside"), "{printed}");
+    assert!(
+        !scratch.path("out").exists(),
+        "all names are looked at first"
+    );
+    // The folder is made for the member; the link cannot replace it.
+    let printed = fails("ditto -x -k link.zip out");
+    assert!(printed.contains("is a folder"), "{printed}");
+    fs::remove_dir_all(scratch.path("out")).unwrap();
+    fs::create_dir(scratch.path("out")).unwrap();
+    symlink("..", scratch.path("out/way")).unwrap();
+    let printed = fails("ditto -x -k link.zip out");
+    assert!(printed.contains("is no folder"), "{printed}");
+    assert!(!scratch.path("bad").exists());
+    ok(&scratch, &["ditto", "-x", "-k", "fake.zip", "out"]);
+    assert_eq!(
+        fs::read(scratch.path("out/._x")).unwrap(),
+        b"no AppleDouble"
+    );
+}
+
+/// A license as scripts have it.
+const LICENSE: &str = "data 'LPic' (5000) { $\"0000 0001 0000 0000 0000\" };
+resource 'STR#' (5000, \"English\") { { \"English\", \"Agree\", \"Disagree\", \"Print\", \"Save\", \"Read\" } };
+data 'TEXT' (5000, \"English\") { \"be nice\" };
+";
+
+#[test]
+fn licenses_and_icons_are_added() {
+    let scratch = links();
+    let ok = |line: &str| ok(&scratch, &line.split(' ').collect::<Vec<_>>());
+    scratch.write("src/file", "file");
+    scratch.write("license.r", LICENSE);
+    ok("hdiutil create -srcfolder src -fs HFS+ a");
+    ok("hdiutil unflatten a.dmg");
+    ok("Rez -a license.r -o a.dmg");
+    ok("hdiutil flatten a.dmg");
+    scratch.ok(&["verify", "a.dmg"]);
+    assert_eq!(scratch.ok(&["cat", "a.dmg:/file"]), "file");
+    let text = scratch.ok(&["resources", "extract", "a.dmg", "TEXT:5000", "--raw"]);
+    assert_eq!(text, "be nice");
+    // As text, and back.
+    scratch.write("all.r", ok("DeRez a.dmg"));
+    assert!(!ok("DeRez a.dmg -only LPic").contains("STR#"));
+    ok("hdiutil create -srcfolder src -fs HFS+ b");
+    ok("Rez -a all.r -o b.dmg");
+    let list = |image: &str| scratch.ok(&["resources", "extract", image]);
+    assert_eq!(list("b.dmg"), list("a.dmg"));
+    // Without -a, the license is replaced.
+    scratch.write("one.r", "data 'TEXT' (5001) { \"other\" };");
+    ok("Rez one.r -o b.dmg");
+    assert!(!list("b.dmg").contains("LPic"));
+
+    if !run(&scratch, &["xattr", "-w", "org.example.a", "1", "a.dmg"])
+        .status
+        .success()
+    {
+        return skip(
+            "licenses_and_icons_are_added",
+            "files have no attributes here",
+        );
+    }
+    scratch.write("x.icns", b"icns\0\0\0\x08");
+    scratch.write("icon.r", "read 'icns' (-16455) \"x.icns\";");
+    ok("Rez -a icon.r -o a.dmg");
+    ok("SetFile -a C a.dmg");
+    assert!(!list("a.dmg").contains("icns"));
+    let printed = ok("DeRez -only icns a.dmg");
+    assert!(
+        printed.starts_with("data 'icns' (-16455) {\n\t$\"6963 6E73 0000 0008\""),
+        "{printed}"
+    );
+    let fork = ok("xattr -px com.apple.ResourceFork a.dmg");
+    assert!(fork.contains("69 63 6E 73"), "{fork}");
+}
+
+/// Writes pictures by all filters of PNG, and compares the pages of a TIFF with them.
+const PICTURES: &str = r"import struct, sys, zlib
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+def png(path, width, height, depth, color, rows, more=b''):
+    header = struct.pack('>IIBBBBB', width, height, depth, color, 0, 0, 0)
+    data = zlib.compress(b''.join(rows))
+    with open(path, 'wb') as file:
+        file.write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', header) + more + chunk(b'IDAT', data) + chunk(b'IEND', b''))
+def paeth(a, b, c):
+    near = [(abs(b - c), a), (abs(a - c), b), (abs(a + b - 2 * c), c)]
+    return min(near, key=lambda pair: pair[0])[1]
+def filtered(rows, size):
+    before = bytes(len(rows[0]))
+    for number, row in enumerate(rows):
+        left = bytes(size) + row
+        corner = bytes(size) + before
+        guesses = [
+            lambda i: 0, lambda i: left[i], lambda i: before[i], lambda i: (left[i] + before[i]) // 2,
+            lambda i: paeth(left[i], before[i], corner[i])]
+        kind = number % 5
+        yield bytes([kind]) + bytes((row[i] - guesses[kind](i)) % 256 for i in range(len(row)))
+        before = row
+def pixels(width, height, step):
+    return [bytes((x * 7 + y * 13 + c * step) % 256 for x in range(width) for c in range(4)) for y in range(height)]
+if sys.argv[1] == 'make':
+    png('one.png', 10, 6, 8, 6, filtered(pixels(10, 6, 50), 4))
+    png('two.png', 20, 12, 8, 6, filtered(pixels(20, 12, 60), 4))
+    palette = chunk(b'PLTE', bytes(range(12)))
+    png('palette.png', 4, 1, 2, 3, [bytes([0, 0b00011011])], palette)
+    png('gray.png', 2, 1, 16, 0, [bytes([0, 9, 1, 8, 2])], chunk(b'tRNS', bytes([8, 2])))
+else:
+    data = open(sys.argv[2], 'rb').read()
+    assert data[:4] == b'II*\0'
+    at, pages = struct.unpack('<I', data[4:8])[0], []
+    while at:
+        fields = {}
+        for entry in range(struct.unpack('<H', data[at:at + 2])[0]):
+            tag, kind, count, value = struct.unpack('<HHII', data[at + 2 + 12 * entry:][:12])
+            fields[tag] = value & 0xFFFF if kind == 3 and count == 1 else value
+        at = struct.unpack('<I', data[at + 2 + 12 * (entry + 1):][:4])[0]
+        pixels_of = data[fields[273]:fields[273] + fields[279]]
+        dots = struct.unpack('<II', data[fields[282]:fields[282] + 8])
+        pages.append((fields[256], fields[257], fields[277], dots[0] // dots[1], pixels_of))
+    if sys.argv[3] == 'two':
+        assert pages == [
+            (10, 6, 4, 72, b''.join(pixels(10, 6, 50))), (20, 12, 4, 144, b''.join(pixels(20, 12, 60)))], pages
+    else:
+        assert pages == [
+            (4, 1, 3, 72, bytes(range(12))), (2, 1, 4, 72, bytes([9, 9, 9, 255, 8, 8, 8, 0]))], pages
+";
+
+#[test]
+fn pictures_are_put_together() {
+    let scratch = links();
+    let python = |args: &[&str]| {
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", PICTURES])
+            .args(args)
+            .current_dir(scratch.path(""));
+        command.output()
+    };
+    let Ok(made) = python(&["make"]) else {
+        return without_program("pictures_are_put_together", "no python3");
+    };
+    assert!(made.status.success(), "{}", stderr(&made));
+    let ok = |line: &str| ok(&scratch, &line.split(' ').collect::<Vec<_>>());
+    let read = |file: &str, what: &str| {
+        let output = python(&["read", file, what]).unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    ok("tiffutil -cathidpicheck one.png two.png -out both.tiff");
+    read("both.tiff", "two");
+    // Pages that are in a TIFF already stay as they are.
+    ok("tiffutil -cat both.tiff");
+    read("out.tiff", "two");
+    ok("tiffutil -cat palette.png gray.png -out more.tiff");
+    read("more.tiff", "more");
+    for file in ["two.png", "more.tiff"] {
+        let printed = ok(&format!("sips -g pixelHeight -g pixelWidth {file}"));
+        let (height, width) = if file == "two.png" { (12, 20) } else { (1, 4) };
+        let expected = format!("  pixelHeight: {height}\n  pixelWidth: {width}\n");
+        assert!(printed.ends_with(&expected), "{printed}");
+    }
+    for line in [
+        "tiffutil -cathidpicheck one.png one.png -out x.tiff",
+        "tiffutil -cathidpicheck one.png -out x.tiff",
+    ] {
+        fails(&scratch, &line.split(' ').collect::<Vec<_>>());
+    }
+    assert!(!scratch.path("x.tiff").exists());
+}
+
+/// Recomputes the hashes of a code signature; changes bytes of images, and says of each whether the
+/// hashes still agree; adds certificates.
+///
+/// Source of the structures: Apple xnu, `osfmk/kern/cs_blobs.h`.
+const SIGNATURES: &str = "import hashlib, struct, subprocess, sys
+def parts(data):
+    at, size = struct.unpack('>QQ', data[-512:][0x128:0x138])
+    blob = data[at:at + size]
+    magic, _, count = struct.unpack('>III', blob[:12])
+    assert magic == 0xfade0cc0
+    places = [struct.unpack('>II', blob[12 + 8 * n:20 + 8 * n]) for n in range(count)]
+    lengths = [struct.unpack('>I', blob[place + 4:place + 8])[0] for _, place in places]
+    return at, {kind: blob[place:place + length] for (kind, place), length in zip(places, lengths)}
+def agrees(data):
+    at, blobs = parts(data)
+    directory = blobs[0]
+    magic, _, _, _, start, _, _, count, limit, size, kind, _, log = struct.unpack('>9I4B', directory[:40])
+    assert (magic, size, kind) == (0xfade0c02, 32, 2)
+    limit = struct.unpack('>Q', directory[56:64])[0] or limit
+    page = 1 << log if log else limit
+    assert limit <= at and count == -(-limit // page)
+    stored = [directory[start + size * n:start + size * (n + 1)] for n in range(-6, count)]
+    pieces = [data[n * page:min((n + 1) * page, limit)] for n in range(count)]
+    trailer = data[-512:][:0x130] + bytes(8) + data[-512:][0x138:]
+    return stored[:1] + stored[6:] == [hashlib.sha256(piece).digest() for piece in [trailer] + pieces]
+image = open(sys.argv[2], 'rb').read()
+if sys.argv[1] == 'change':
+    for number in range(60):
+        at = len(image) * number // 60 + number
+        changed = bytearray(image)
+        if number:
+            changed[at] ^= 1 << number % 8
+        open(f'changed-{number}.dmg', 'wb').write(changed)
+        try:
+            print(agrees(bytes(changed)))
+        except Exception:
+            print(False)
+else:
+    at, blobs = parts(image)
+    open('directory', 'wb').write(blobs[0])
+    openssl = lambda line: subprocess.run(['openssl'] + line.split(), check=True, capture_output=True)
+    openssl('req -x509 -newkey rsa:2048 -nodes -keyout key -out certificate -subj /CN=Signer -days 2')
+    openssl('cms -sign -binary -in directory -signer certificate -inkey key -outform DER -out cms')
+    cms = open('cms', 'rb').read()
+    blobs[0x10000] = struct.pack('>II', 0xfade0b01, 8 + len(cms)) + cms
+    # A ticket of our own, in the slot of one.
+    blobs[0x10002] = struct.pack('>II', 0xfade0b01, 8 + 6) + b'ticket'
+    index, body = b'', b''
+    for kind, blob in sorted(blobs.items()):
+        index += struct.pack('>II', kind, 12 + 8 * len(blobs) + len(body))
+        body += blob
+    blob = struct.pack('>III', 0xfade0cc0, 12 + len(index) + len(body), len(blobs)) + index + body
+    trailer = image[-512:][:0x130] + struct.pack('>Q', len(blob)) + image[-512:][0x138:]
+    signed = image[:at] + blob + trailer
+    assert agrees(signed)
+    open(sys.argv[3], 'wb').write(signed)
+    _, blobs = parts(signed)
+    open('cms', 'wb').write(blobs[0x10000][8:])
+    openssl('cms -verify -binary -inform DER -in cms -content directory -noverify -out verified')
+";
+
+#[test]
+fn hashes_of_signatures_agree_with_a_script() {
+    const TEST: &str = "hashes_of_signatures_agree_with_a_script";
+    let scratch = links();
+    let python = |args: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", SIGNATURES]).args(args);
+        command.current_dir(scratch.path("")).output()
+    };
+    scratch.write("src/file", "file".repeat(10_000));
+    ok(
+        &scratch,
+        &["hdiutil", "create", "-srcfolder", "src", "-fs", "HFS+", "a"],
+    );
+    let plain = fs::read(scratch.path("a.dmg")).unwrap();
+    for log in [0, 9, 12] {
+        let signed = bandsaw::testing::udif::with_signature(&plain, log);
+        scratch.write("signed.dmg", signed);
+        let Ok(output) = python(&["change", "signed.dmg"]) else {
+            return without_program(TEST, "no python3");
+        };
+        assert!(output.status.success(), "{}", stderr(&output));
+        let verdicts = String::from_utf8(output.stdout).unwrap();
+        assert!(verdicts.starts_with("True\nFalse\n"), "{verdicts}");
+        for (number, verdict) in verdicts.lines().enumerate() {
+            let image = format!("changed-{number}.dmg");
+            let verified = run(&scratch, &["codesign", "--verify", &image]);
+            let agrees = if verified.status.success() {
+                "True"
+            } else {
+                "False"
+            };
+            assert_eq!(agrees, verdict, "log {log}, {image}: {}", stderr(&verified));
+        }
+    }
+
+    // With certificates, that OpenSSL accepts, and a ticket.
+    if Command::new("openssl").arg("version").output().is_err() {
+        return without_program(TEST, "no openssl");
+    }
+    let output = python(&["certify", "signed.dmg", "certified.dmg"]).unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    ok(&scratch, &["codesign", "--verify", "certified.dmg"]);
+    let shown = run(&scratch, &["codesign", "-d", "certified.dmg"]);
+    let shown = stderr(&shown);
+    assert!(shown.contains("Notarization Ticket=stapled"), "{shown}");
+    assert!(!shown.contains("adhoc"), "{shown}");
+    let facts = scratch.json(&["info", "certified.dmg"]);
+    let signature = &facts["storage"]["signature"];
+    assert_eq!(signature["certified"], true, "{facts}");
+    assert_eq!(signature["ticket"], true, "{facts}");
+    let printed = scratch.ok(&["verify", "certified.dmg"]);
+    assert!(
+        printed.contains("certificates not verified, with a ticket"),
+        "{printed}"
+    );
+}
+
+/// Runs a script of a release twice, a second apart, and compares every file that it makes.
+#[test]
+fn the_same_sources_give_the_same_bytes() {
+    const TEST: &str = "the_same_sources_give_the_same_bytes";
+    let can_mount = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .is_ok();
+    let scratch = links();
+    let mut made: Vec<Vec<(String, Vec<u8>)>> = Vec::new();
+    scratch.write("license.r", LICENSE);
+    for turn in ["one", "two"] {
+        let words = |name: &str| format!("{turn}/{name}");
+        fs::create_dir(scratch.path(turn)).unwrap();
+        // Newer than the date that is set, in each turn anew.
+        scratch.write(
+            &words("src/App.app/Contents/Info.plist"),
+            "list".repeat(100),
+        );
+        scratch.write(&words("src/App.app/Contents/MacOS/App"), "#!/bin/sh");
+        symlink(
+            "MacOS/App",
+            scratch.path(&words("src/App.app/Contents/run")),
+        )
+        .unwrap();
+        let run = |line: &str| {
+            let words: Vec<_> = line.split(' ').collect();
+            let folder = scratch.path(turn);
+            let output = Command::new(scratch.path("bin").join(words[0]))
+                .args(&words[1..])
+                .current_dir(&folder)
+                .env("XDG_RUNTIME_DIR", &folder)
+                .env("HOME", &folder)
+                .env("SOURCE_DATE_EPOCH", "1700000000")
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{line}: {}", stderr(&output));
+        };
+        let mut names = Vec::new();
+        for (fs, format) in [
+            ("HFS+", "UDZO"),
+            ("HFS+", "UDBZ"),
+            ("APFS", "ULFO"),
+            ("APFS", "ULMO"),
+        ] {
+            let name = format!("{fs}-{format}.dmg");
+            run(&format!(
+                "hdiutil create -srcfolder src -fs {fs} -format {format} {name}"
+            ));
+            names.push(name);
+        }
+        run("hdiutil makehybrid -hfs -hfs-volume-name My -o hybrid.dmg src");
+        run("ditto -c -k --sequesterRsrc --keepParent src/App.app App.zip");
+        run("hdiutil convert HFS+-UDZO.dmg -format ULFO -o converted");
+        run("hdiutil unflatten HFS+-UDZO.dmg");
+        run("Rez -a ../license.r -o HFS+-UDZO.dmg");
+        names.extend(["hybrid.dmg", "App.zip", "converted.dmg"].map(str::to_owned));
+        if can_mount {
+            // As create-dmg does it.
+            for fs in ["HFS+", "APFS"] {
+                let (disk, image) = (format!("disk-{fs}"), format!("attached-{fs}"));
+                run(&format!(
+                    "hdiutil create -size 20m -volname My -fs {fs} {disk}"
+                ));
+                run(&format!("hdiutil attach -mountpoint mnt {disk}.dmg"));
+                let mut copy = Command::new("cp");
+                copy.args(["-R", "src/App.app", "mnt/"]);
+                let copied = copy.current_dir(scratch.path(turn)).status();
+                assert!(copied.unwrap().success());
+                run("ditto src/App.app mnt/Copy.app");
+                run("SetFile -a C mnt");
+                scratch.write(&words("layout"), LAYOUT);
+                scratch.write(&words("mnt/Read me.txt"), "read");
+                scratch.write(&words("mnt/.background/bg.png"), "picture");
+                run("osascript layout My");
+                run("hdiutil detach mnt");
+                run(&format!(
+                    "hdiutil convert {disk}.dmg -format UDZO -o {image}"
+                ));
+                names.push(format!("{image}.dmg"));
+            }
+        }
+        let read = |name: String| {
+            let bytes = fs::read(scratch.path(&words(&name))).unwrap();
+            (name, bytes)
+        };
+        made.push(names.into_iter().map(read).collect());
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    for ((name, one), (_, two)) in made[0].iter().zip(&made[1]) {
+        let first = one.iter().zip(two).position(|(one, two)| one != two);
+        assert!(one == two, "{name}: different from byte {first:?} on");
+    }
+    if !can_mount {
+        skip(TEST, "/dev/fuse cannot be opened here");
+    }
+}
+
+/// The commands of docs/release-images.md, as far as they are ours, in the folder that they assume.
+#[test]
+fn recipes_run() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/release-images.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut count = 0;
+    // Every second part is a block of code; its first line is the language.
+    for block in page.split("```").skip(1).step_by(2) {
+        let (language, code) = block.split_once('\n').unwrap();
+        if !["sh", "yaml"].contains(&language) {
+            continue;
+        }
+        let scratch = Scratch::new();
+        scratch.write("App.app/Contents/Info.plist", "list");
+        scratch.write("build/App.app/Contents/Info.plist", "list");
+        scratch.write("bg.png", "picture");
+        let code = code.replace("\\\n", " ");
+        for line in code
+            .lines()
+            .map(|line| line.trim().trim_start_matches("- "))
+        {
+            if !line.starts_with("bandsaw ") {
+                continue;
+            }
+            let command = env!("CARGO_BIN_EXE_bandsaw");
+            let output = Command::new("sh")
+                .args(["-ec", &line.replacen("bandsaw", command, 1)])
+                .current_dir(scratch.path(""))
+                .env("HOME", scratch.path(""))
+                .env("XDG_RUNTIME_DIR", scratch.path(""))
+                .env("SOURCE_DATE_EPOCH", "1700000000")
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{line}: {}", stderr(&output));
+            count += 1;
+        }
+    }
+    assert!(count >= 7, "{count} commands");
+}
+
+/// The program that signs images without a Mac, with a certificate of its own.
+#[test]
+fn rcodesign_signs_an_image() {
+    const TEST: &str = "rcodesign_signs_an_image";
+    let scratch = links();
+    let rcodesign = |line: &str| {
+        let mut command = Command::new("rcodesign");
+        command
+            .args(line.split(' '))
+            .current_dir(scratch.path(""))
+            .output()
+    };
+    let Ok(pem) = rcodesign("generate-self-signed-certificate --person-name Somebody") else {
+        return skip(TEST, "no rcodesign");
+    };
+    scratch.write("signer.pem", pem.stdout);
+    scratch.write("src/file", "file");
+    ok(
+        &scratch,
+        &["hdiutil", "create", "-srcfolder", "src", "-fs", "HFS+", "a"],
+    );
+    for line in [
+        "sign --pem-source signer.pem a.dmg",
+        "print-signature-info a.dmg",
+    ] {
+        let output = rcodesign(line).unwrap();
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+    }
+    ok(&scratch, &["codesign", "--verify", "a.dmg"]);
+    scratch.ok(&["verify", "a.dmg"]);
+    assert_eq!(scratch.ok(&["cat", "a.dmg:/file"]), "file");
+    let facts = scratch.json(&["info", "a.dmg"]);
+    assert_eq!(facts["storage"]["signature"]["certified"], true, "{facts}");
 }

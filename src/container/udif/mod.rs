@@ -63,7 +63,8 @@ pub use encode::{
 pub use layout::{Checksum, Segment};
 pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
-pub use resources::{Resource, from_list};
+pub use resources::{Resource, from_fork, from_list, to_fork};
+pub use roman::{decode as from_mac_roman, encode as to_mac_roman};
 pub use set::{MAX_PARTS, SegmentPart, first_path, part_path};
 pub use signature::CodeSignature;
 pub use split::{MAX_WRITTEN_PARTS, SplitMethod, SplitPlan};

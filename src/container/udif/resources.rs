@@ -115,7 +115,9 @@ impl Resource {
 
 /// Reads a resource fork of classic Mac OS: a header, data with lengths, and a map of types,
 /// references and names.
-pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
+///
+/// [`Kind::Corrupt`](crate::Kind) if a part is missing, [`Kind::Limit`](crate::Kind) above 32 MiB.
+pub fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     let fork = Fork(bytes);
     let (data, map) = (fork.u32(0)?, fork.u32(4)?);
     let (types, names) = (map + fork.u16(map + 24)?, map + fork.u16(map + 26)?);
@@ -150,6 +152,77 @@ pub(super) fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
         }
     }
     Ok(resources)
+}
+
+/// Bytes before the data of a fork, of which 16 are the header.
+const FORK_DATA: usize = 256;
+/// Bytes of the map before its types: a copy of the header, numbers of the system, and offsets.
+const FORK_TYPES: usize = 28;
+
+/// Returns a resource fork of classic Mac OS with these resources, sorted by type.
+///
+/// [`Kind::Invalid`](crate::Kind) if Mac Roman cannot represent a name, or a number is none;
+/// [`Kind::Limit`](crate::Kind) above 16 MiB.
+pub fn to_fork(resources: &[Resource]) -> Result<Vec<u8>> {
+    let invalid = |resource: &Resource, message: &'static str| {
+        let name = format!("{}:{}", resource.kind, resource.id);
+        Error::invalid(LAYER, message).named(name)
+    };
+    let mut sorted: Vec<_> = resources.iter().collect();
+    sorted.sort_by(|one, other| one.kind.cmp(&other.kind));
+    let kinds: Vec<_> = sorted
+        .chunk_by(|one, other| one.kind == other.kind)
+        .collect();
+    let (mut data, mut types, mut references, mut names) = (vec![], vec![], vec![], vec![]);
+    let limit = || Error::limit(LAYER, "too many resources for a resource fork");
+    let word = |number: usize| u16::try_from(number).map_err(|_| limit());
+    // Counts are stored minus one; 0xFFFF is none.
+    types.extend(word(kinds.len())?.wrapping_sub(1).to_be_bytes());
+    for kind in &kinds {
+        let code = roman::encode(&kind[0].kind).filter(|code| code.len() == 4);
+        types.extend(code.ok_or_else(|| invalid(kind[0], "the type is not of four characters"))?);
+        types.extend(word(kind.len() - 1)?.to_be_bytes());
+        types.extend(word(2 + 8 * kinds.len() + references.len())?.to_be_bytes());
+        for resource in *kind {
+            let id: i16 = resource
+                .id
+                .parse()
+                .map_err(|_| invalid(resource, "no number"))?;
+            let name = roman::encode(&resource.name).filter(|name| name.len() < 256);
+            let name = name.ok_or_else(|| invalid(resource, "the name cannot be stored"))?;
+            let attributes = resource.attributes.trim_start_matches("0x");
+            let attributes = u32::from_str_radix(attributes, 16).unwrap_or(0) & 0xFF;
+            let at = u32::try_from(data.len()).ok().filter(|at| *at < 1 << 24);
+            references.extend(id.to_be_bytes());
+            let name_at = match name.is_empty() {
+                true => 0xFFFF,
+                false => word(names.len())?,
+            };
+            references.extend(name_at.to_be_bytes());
+            references.extend((attributes << 24 | at.ok_or_else(limit)?).to_be_bytes());
+            references.extend([0; 4]);
+            if !name.is_empty() {
+                names.push(narrow::<u8>(name.len()));
+                names.extend(name);
+            }
+            let len = u32::try_from(resource.data.len()).map_err(|_| limit())?;
+            data.extend(len.to_be_bytes());
+            data.extend(&resource.data);
+        }
+    }
+    let names_at = FORK_TYPES + types.len() + references.len();
+    let map_len = names_at + names.len();
+    let header = [FORK_DATA, FORK_DATA + data.len(), data.len(), map_len];
+    let mut fork = Vec::new();
+    for number in header {
+        fork.extend(u32::try_from(number).map_err(|_| limit())?.to_be_bytes());
+    }
+    let mut map = fork.clone();
+    map.resize(FORK_TYPES - 4, 0);
+    map.extend(word(FORK_TYPES)?.to_be_bytes());
+    map.extend(word(names_at)?.to_be_bytes());
+    fork.resize(FORK_DATA, 0);
+    Ok([fork, data, map, types, references, names].concat())
 }
 
 /// Bounds-checked reader of big-endian numbers.
@@ -249,6 +322,37 @@ mod tests {
         for cut in 0..fork.len() {
             let _ = from_fork(&fork[..cut]);
         }
+    }
+
+    #[test]
+    fn a_resource_fork_keeps_what_it_is_made_of() {
+        let resource = |kind: &str, id: i16, name: &str, data: &[u8]| Resource {
+            kind: kind.into(),
+            id: id.to_string(),
+            name: name.into(),
+            attributes: "0x0020".into(),
+            data: data.to_vec(),
+            cf_name: None,
+        };
+        let made = [
+            resource("LPic", 5000, "", &[0; 10]),
+            resource("STR#", 5000, "English", b"\0\0"),
+            resource("STR#", -1, "Fran\u{e7}ais", b""),
+            resource("TEXT", 5000, "English", &[b'a'; 70_000]),
+        ];
+        let fork = to_fork(&made).unwrap();
+        assert_eq!(from_fork(&fork).unwrap(), made);
+        assert_eq!(from_fork(&to_fork(&[]).unwrap()).unwrap(), []);
+        for wrong in [
+            resource("TEX", 1, "", b""),
+            resource("TEXT", 1, "\u{8a31}", b""),
+            resource("TEXT", 1, &"x".repeat(256), b""),
+        ] {
+            assert_eq!(to_fork(&[wrong]).unwrap_err().kind(), Kind::Invalid);
+        }
+        let large = resource("TEXT", 1, "", &vec![0; 1 << 24]);
+        let two = [large, resource("TEXT", 2, "", b"")];
+        assert_eq!(to_fork(&two).unwrap_err().kind(), Kind::Limit);
     }
 
     #[test]

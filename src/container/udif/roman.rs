@@ -4,8 +4,8 @@
 /// Unicode.
 const UPPER: &str = "ÄÅÇÉÑÖÜáàâäãåçéèêëíìîïñóòôöõúùûü†°¢£§•¶ß®©™´¨≠ÆØ∞±≤≥¥µ∂∑∏π∫ªºΩæø¿¡¬√ƒ≈∆«»…\u{a0}ÀÃÕŒœ–—“”‘’÷◊ÿŸ⁄€‹›ﬁﬂ‡·‚„‰ÂÊÁËÈÍÎÏÌÓÔ\u{f8ff}ÒÚÛÙıˆ˜¯˘˙˚¸˝˛ˇ";
 
-/// Decodes text; all bytes are valid.
-pub(super) fn decode(bytes: &[u8]) -> String {
+/// Decodes text in Mac Roman; all bytes are valid.
+pub fn decode(bytes: &[u8]) -> String {
     let upper = |byte: u8| {
         UPPER
             .chars()
@@ -24,8 +24,8 @@ pub(super) fn decode(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Encodes text. Returns `None` if Mac Roman lacks a character.
-pub(super) fn encode(text: &str) -> Option<Vec<u8>> {
+/// Encodes text in Mac Roman. Returns `None` if that lacks a character.
+pub fn encode(text: &str) -> Option<Vec<u8>> {
     let byte = |c: char| match u8::try_from(c) {
         Ok(byte) if byte.is_ascii() => Some(byte),
         _ => UPPER

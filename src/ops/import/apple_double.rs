@@ -15,9 +15,11 @@ use super::tar::LAYER;
 use crate::fs::source::Stream;
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece};
 use crate::platform::FileExt;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
-const MAGIC: u32 = 0x0005_1607;
+/// The first four bytes of an AppleDouble file, big-endian.
+pub const MAGIC: u32 = 0x0005_1607;
 const VERSION: u32 = 0x0002_0000;
 const ATTRIBUTES: [u8; 4] = *b"ATTR";
 /// Entry of the FinderInfo, followed by the attributes.
@@ -141,6 +143,96 @@ pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>>
     ))
 }
 
+/// Returns the attributes in the AppleDouble file `bytes`, by name. `None` for other files.
+pub fn decode(bytes: &[u8]) -> Option<Vec<(Box<str>, &[u8])>> {
+    let found = parse(bytes, bytes.len() as u64)?.into_iter();
+    found
+        .map(|(name, at, len)| {
+            let start = to_usize(at);
+            Some((name, bytes.get(start..start + to_usize(len))?))
+        })
+        .collect()
+}
+
+/// Returns an AppleDouble file with these attributes, at least one. [`Kind::Limit`](crate::Kind) if
+/// they exceed 4 GiB, or a name exceeds 254 bytes.
+pub fn encode(attributes: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
+    let limit = || Error::limit(LAYER, "the attributes are too long for an AppleDouble file");
+    let length = |length: usize| u32::try_from(length).map_err(|_| limit());
+    let own = ["com.apple.FinderInfo", "com.apple.ResourceFork"];
+    let [info, fork] = own.map(|own| attributes.iter().find(|(name, _)| name == own));
+    let others: Vec<_> = attributes
+        .iter()
+        .filter(|(name, _)| !own.contains(&&**name))
+        .collect();
+    let mut info = info.map_or_else(Vec::new, |(_, value)| value.clone());
+    info.resize(34, 0);
+    let count = 1 + u16::from(fork.is_some());
+    let info_at =
+        size_of::<AppleDoubleRaw>() + usize::from(count) * size_of::<AppleDoubleEntryRaw>();
+    // A multiple of four.
+    let list_at = info_at + info.len();
+    let mut data_at = list_at + size_of::<AttributesRaw>();
+    let entry_len = |name: &str| (size_of::<AttributeRaw>() + name.len() + 1).next_multiple_of(4);
+    data_at += others
+        .iter()
+        .map(|(name, _)| entry_len(name))
+        .sum::<usize>();
+    let data_len: usize = others.iter().map(|(_, value)| value.len()).sum();
+    let end = match others.is_empty() {
+        true => info_at + 32,
+        false => data_at + data_len,
+    };
+
+    let mut file = [MAGIC.to_be_bytes(), VERSION.to_be_bytes()].concat();
+    file.extend(b"Mac OS X        ");
+    file.extend(count.to_be_bytes());
+    let mut words = |words: &[u32]| file.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+    words(&[ENTRY_FINDER_INFO, length(info_at)?, length(end - info_at)?]);
+    if let Some((_, fork)) = fork {
+        words(&[ENTRY_RESOURCE_FORK, length(end)?, length(fork.len())?]);
+    }
+    file.resize(info_at, 0);
+    file.extend(&info[..if others.is_empty() { 32 } else { 34 }]);
+    if !others.is_empty() {
+        file.extend(ATTRIBUTES);
+        for word in [
+            0,
+            length(end)?,
+            length(data_at)?,
+            length(data_len)?,
+            0,
+            0,
+            0,
+        ] {
+            file.extend(word.to_be_bytes());
+        }
+        file.extend([0; 2]);
+        file.extend(
+            u16::try_from(others.len())
+                .map_err(|_| limit())?
+                .to_be_bytes(),
+        );
+        let mut at = data_at;
+        for (name, value) in &others {
+            let name_len = u8::try_from(name.len() + 1).map_err(|_| limit())?;
+            file.extend(length(at)?.to_be_bytes());
+            file.extend(length(value.len())?.to_be_bytes());
+            file.extend([0, 0, name_len]);
+            file.extend(name.as_bytes());
+            file.push(0);
+            file.resize(file.len().next_multiple_of(4), 0);
+            at += value.len();
+        }
+        others.iter().for_each(|(_, value)| file.extend(value));
+    }
+    if let Some((_, fork)) = fork {
+        length(file.len() + fork.len())?;
+        file.extend(fork);
+    }
+    Ok(file)
+}
+
 /// Returns the attributes by name, with the locations of their values in the file, whose first
 /// bytes are `head`.
 fn parse(head: &[u8], len: u64) -> Option<Places> {
@@ -163,7 +255,8 @@ fn parse(head: &[u8], len: u64) -> Option<Places> {
                     found.push(("com.apple.FinderInfo".into(), offset, 32));
                 }
                 // After the 32 bytes, two bytes of padding.
-                found.extend(attributes(head, head.get(offset as usize + 34..)?, len)?);
+                let rest = head.get(offset as usize + 34..).unwrap_or_default();
+                found.extend(attributes(head, rest, len)?);
             }
             ENTRY_RESOURCE_FORK if length > 0 => {
                 found.push(("com.apple.ResourceFork".into(), offset, length))
@@ -199,4 +292,50 @@ fn attributes(head: &[u8], at: &[u8], len: u64) -> Option<Places> {
         rest = head.get(end.next_multiple_of(4)..)?;
     }
     Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let info = (
+            "com.apple.FinderInfo".to_owned(),
+            b"TEXTicnC\0\x10"[..].to_vec(),
+        );
+        let fork = ("com.apple.ResourceFork".to_owned(), vec![7; 1000]);
+        let other = |name: &str, len| (name.to_owned(), vec![5; len]);
+        for attributes in [
+            vec![info.clone()],
+            vec![fork.clone()],
+            vec![info.clone(), fork.clone()],
+            vec![other("com.apple.quarantine", 13)],
+            vec![info, fork, other("a", 0), other("org.example.long", 5000)],
+        ] {
+            let file = encode(&attributes).unwrap();
+            let expected: Vec<_> = attributes
+                .into_iter()
+                .map(|(name, mut value)| {
+                    if name == "com.apple.FinderInfo" {
+                        value.resize(32, 0);
+                    }
+                    (name.into_boxed_str(), value)
+                })
+                .collect();
+            let mut found = decode(&file).unwrap();
+            // Kinds come in their order.
+            found.sort_by_key(|(name, _)| expected.iter().position(|(known, _)| known == name));
+            let found: Vec<_> = found
+                .into_iter()
+                .map(|(name, value)| (name, value.to_vec()))
+                .collect();
+            assert_eq!(found, expected);
+            for cut in 0..file.len() {
+                let _ = decode(&file[..cut]);
+            }
+        }
+        assert!(encode(&[other(&"x".repeat(255), 1)]).is_err());
+        assert!(decode(b"no AppleDouble").is_none());
+    }
 }

@@ -4,7 +4,7 @@
 //! An entry that an Apple volume cannot hold, such as a name that is not UTF-8, is an error that
 //! names the file, before any byte of the volume is written.
 
-mod apple_double;
+pub mod apple_double;
 #[cfg_attr(windows, path = "windows.rs")]
 mod folder;
 #[cfg(unix)]

@@ -19,6 +19,7 @@ mod diskutil;
 mod doc;
 mod entities;
 mod erasekeys;
+mod flatten;
 mod fsid;
 mod help;
 mod imageinfo;
@@ -70,8 +71,8 @@ const VERBS: &[&Verb] = &[
     &udifrez::VERB,
     &udifderez::VERB,
     &makehybrid::VERB,
-    &refused::FLATTEN,
-    &refused::UNFLATTEN,
+    &flatten::FLATTEN,
+    &flatten::UNFLATTEN,
     &refused::BURN,
     &refused::INTERNET_ENABLE,
     &refused::PLUGINS,

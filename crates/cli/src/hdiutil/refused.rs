@@ -13,14 +13,6 @@ const fn refused(names: &'static [&'static str], says: &'static str) -> Verb {
     }
 }
 
-pub(super) const FLATTEN: Verb = refused(
-    &["flatten"],
-    "obsolete: moved the description of an image into a resource fork or back; removed in macOS 11",
-);
-pub(super) const UNFLATTEN: Verb = refused(
-    &["unflatten"],
-    "obsolete: moved the description of an image into a resource fork or back; removed in macOS 11",
-);
 pub(super) const BURN: Verb = refused(
     &["burn"],
     "burning is not supported; use `xorriso` or `growisofs` with a raw image",

@@ -9,6 +9,8 @@ mod codesign;
 mod ditto;
 mod finder_info;
 mod osascript;
+mod pictures;
+mod rez;
 mod set_file;
 mod sw_vers;
 mod xattr;
@@ -40,11 +42,21 @@ enum Run {
 }
 
 /// Every program, by name.
-pub(crate) const SHIMS: [Shim; 11] = [
+pub(crate) const SHIMS: [Shim; 15] = [
+    Shim {
+        name: "DeRez",
+        says: "resources of a file or of an image as text",
+        run: Run::Own(rez::derez),
+    },
     Shim {
         name: "GetFileInfo",
         says: "type, creator, attributes and dates of a file",
         run: Run::Own(set_file::get),
+    },
+    Shim {
+        name: "Rez",
+        says: "adds licenses to an image, icons to a file",
+        run: Run::Own(rez::rez),
     },
     Shim {
         name: "SetFile",
@@ -68,7 +80,7 @@ pub(crate) const SHIMS: [Shim; 11] = [
     },
     Shim {
         name: "ditto",
-        says: "copies files and folders with their attributes",
+        says: "copies files and folders with their attributes; zip archives (-c -k, -x -k)",
         run: Run::Own(ditto::run),
     },
     Shim {
@@ -87,9 +99,19 @@ pub(crate) const SHIMS: [Shim; 11] = [
         run: Run::Own(osascript::run),
     },
     Shim {
+        name: "sips",
+        says: "-g pixelWidth and pixelHeight of PNG and TIFF",
+        run: Run::Own(pictures::sips),
+    },
+    Shim {
         name: "sw_vers",
         says: "a version of macOS",
         run: Run::Own(sw_vers::run),
+    },
+    Shim {
+        name: "tiffutil",
+        says: "-cathidpicheck and -cat: pictures in one TIFF",
+        run: Run::Own(pictures::tiffutil),
     },
     Shim {
         name: "xattr",

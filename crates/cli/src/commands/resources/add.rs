@@ -88,7 +88,7 @@ impl Add {
     }
 }
 
-pub(in crate::commands) fn read(path: &Path) -> Outcome<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error| Error::io("resources", "read", error).in_file(path);
     if path.metadata().map_err(failed)?.len() > MAX_BYTES {
         return Err(

@@ -15,6 +15,7 @@ use bandsaw::{Error, Kind, Result, open};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
+pub(crate) use self::add::read;
 use super::segment::RewriteArgs;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;

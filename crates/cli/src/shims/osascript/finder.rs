@@ -1,6 +1,7 @@
 //! The volumes that a script lays out, in place of the Finder.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,9 @@ use super::script::Value;
 use crate::failure::{Failure, Outcome};
 
 const STORE: &str = ".DS_Store";
+/// Where it is written first. Always the same name, as old names stay in the unused bytes of a volume:
+/// the same script gives the same bytes.
+const ASIDE: &str = ".DS_Store.new";
 /// Height of the screen in points. Scripts count from its upper edge, `.DS_Store` from its lower
 /// edge.
 const SCREEN: u32 = 900;
@@ -233,9 +237,16 @@ impl Disk {
             }
         };
         let path = self.folder.join(STORE);
-        fs::write(&path, stored)
-            .map_err(|error| Error::io("window", "write", error).in_file(&path))?;
-        Ok(())
+        let aside = self.folder.join(ASIDE);
+        let written = File::create(&aside).and_then(|mut file| {
+            file.write_all(&stored)?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&aside);
+        }
+        Ok(written.map_err(|error| Error::io("window", "write", error).in_file(&path))?)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ditto`: copies of files and folders with modes, dates and extended attributes.
+//! Copies of files and folders with modes, dates and extended attributes.
 
 use std::collections::HashMap;
 use std::fs::{self, File, FileTimes};
@@ -10,43 +10,16 @@ use std::path::{Path, PathBuf};
 use bandsaw::platform::nodes;
 use bandsaw::{Error, Kind};
 
-use super::{refused, unknown};
+use super::{LAYER, failed, make_parents};
 use crate::failure::Outcome;
 use crate::new_file;
 
-const LAYER: &str = "copy";
-
-pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
+/// Copies files, or the contents of folders, to `to`. `attributes`: with their extended attributes.
+pub(super) fn copy(from: &[&Path], to: &Path, attributes: bool) -> Outcome {
     let mut copy = Copy {
-        attributes: true,
+        attributes,
         is_root: rustix::process::geteuid().is_root(),
         links: HashMap::new(),
-    };
-    let mut paths = Vec::new();
-    for word in words {
-        match word.as_str() {
-            // Everything that they ask for is always done.
-            "--rsrc" | "-rsrc" | "--extattr" | "--qtn" | "-V" | "-v" => {}
-            "--norsrc" | "--noextattr" => copy.attributes = false,
-            // Access lists are not kept by any file system here, so none are copied.
-            "--acl" | "--noacl" => {}
-            "--hfsCompression" => {
-                return Err(refused(
-                    "--hfsCompression is not supported: use `bandsaw compress IMAGE:/PATH` on the \
-                     detached image",
-                ));
-            }
-            "-c" | "-x" | "-k" | "-z" | "-j" | "--keepParent" | "--sequesterRsrc" => {
-                return Err(refused(format!(
-                    "{word}: archives are not supported; use zip, unzip or cpio"
-                )));
-            }
-            word if word.starts_with('-') => return Err(unknown(word)),
-            path => paths.push(Path::new(path)),
-        }
-    }
-    let Some((to, from @ [_, ..])) = paths.split_last() else {
-        return Err(refused("expected a source and a destination"));
     };
     for from in from {
         let meta = fs::symlink_metadata(from).map_err(|error| failed("find", error, from))?;
@@ -186,22 +159,8 @@ impl Copy {
 }
 
 /// Returns true if `path`, which may not exist yet, is in `folder` or is the same.
-fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
+pub(super) fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
     let (path, folder) = (std::path::absolute(path)?, folder.canonicalize()?);
     let existing = path.ancestors().find_map(|path| path.canonicalize().ok());
     Ok(existing.is_some_and(|existing| existing.starts_with(folder)))
-}
-
-fn make_parents(path: &Path) -> Outcome {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    parent
-        .map_or(Ok(()), fs::create_dir_all)
-        .map_err(|error| failed("create", error, path))?;
-    Ok(())
-}
-
-fn failed(doing: &'static str, error: io::Error, path: &Path) -> Error {
-    Error::io(LAYER, doing, error).in_file(path)
 }

@@ -1,0 +1,122 @@
+//! `ditto`: copies of files and folders, and zip archives of them.
+//!
+//! Source: Apple's manual page ditto(1).
+
+mod copy;
+mod zip;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use bandsaw::Error;
+
+use super::{refused, unknown, value};
+use crate::failure::Outcome;
+
+const LAYER: &str = "copy";
+
+/// What a call makes of its sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Copy,
+    Archive,
+    Extract,
+}
+
+/// Options of an archive.
+#[derive(Debug)]
+struct ArchiveOptions {
+    /// Names begin with that of the source folder.
+    keep_parent: bool,
+    /// Attributes are in a folder `__MACOSX`, not beside their files.
+    sequester: bool,
+    attributes: bool,
+    /// The level of zlib, 0 to 9.
+    level: Option<i64>,
+}
+
+pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
+    let mut verb = Verb::Copy;
+    let mut is_zip = false;
+    let mut options = ArchiveOptions {
+        keep_parent: false,
+        sequester: false,
+        attributes: true,
+        level: None,
+    };
+    let mut paths = Vec::new();
+    let mut words = words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            // Everything that they ask for is always done.
+            "--rsrc" | "-rsrc" | "--extattr" | "--qtn" | "-V" | "-v" => {}
+            "--norsrc" | "--noextattr" => options.attributes = false,
+            // Access lists are not kept by any file system here, so none are copied.
+            "--acl" | "--noacl" => {}
+            "--keepParent" => options.keep_parent = true,
+            "--sequesterRsrc" => options.sequester = true,
+            "--nosequesterRsrc" => options.sequester = false,
+            "--zlibCompressionLevel" => {
+                let level = value(word, &mut words)?;
+                let level = level.parse().ok().filter(|level| (0..=9).contains(level));
+                options.level =
+                    Some(level.ok_or_else(|| refused(format!("{word}: expected 0 to 9")))?);
+            }
+            "--hfsCompression" => {
+                return Err(refused(
+                    "--hfsCompression is not supported: use `bandsaw compress IMAGE:/PATH` on the \
+                     detached image",
+                ));
+            }
+            "-" => return Err(refused("- is not supported: name a file")),
+            // Letters without values can be joined: `-ck`.
+            word if word.starts_with('-') && !word.starts_with("--") => {
+                for letter in word.chars().skip(1) {
+                    match letter {
+                        'c' => verb = Verb::Archive,
+                        'x' => verb = Verb::Extract,
+                        'k' => is_zip = true,
+                        'v' | 'V' => {}
+                        'z' | 'j' => return Err(cpio()),
+                        _ => return Err(unknown(word)),
+                    }
+                }
+            }
+            word if word.starts_with('-') => return Err(unknown(word)),
+            path => paths.push(Path::new(path)),
+        }
+    }
+    if verb != Verb::Copy && !is_zip {
+        return Err(cpio());
+    }
+    let Some((to, from @ [first, ..])) = paths.split_last() else {
+        return Err(refused("expected a source and a destination"));
+    };
+    match verb {
+        Verb::Copy => copy::copy(from, to, options.attributes),
+        Verb::Archive if from.len() > 1 => Err(refused("expected one source and an archive")),
+        Verb::Archive => zip::archive(first, to, &options),
+        Verb::Extract => from
+            .iter()
+            .try_for_each(|archive| zip::extract(archive, to, options.attributes)),
+    }
+}
+
+fn cpio() -> crate::failure::Failure {
+    refused("archives of cpio are not supported; use -k for a zip archive")
+}
+
+fn make_parents(path: &Path) -> Outcome {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    parent
+        .map_or(Ok(()), fs::create_dir_all)
+        .map_err(|error| failed("create", error, path))?;
+    Ok(())
+}
+
+fn failed(doing: &'static str, error: io::Error, path: &Path) -> Error {
+    Error::io(LAYER, doing, error).in_file(path)
+}
