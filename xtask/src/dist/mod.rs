@@ -65,7 +65,7 @@ const OLDEST_MACOS: (u32, u32) = (11, 0);
 /// The most that a command may have, in bytes.
 const LARGEST: u64 = 18_000_000;
 /// The same without features, for containers.
-const LARGEST_SMALL: u64 = 8_000_000;
+const LARGEST_SMALL: u64 = 9_000_000;
 const SMALL: [&str; 1] = ["--no-default-features"];
 
 const MAINTAINER: &str = "The Bandsaw developers <bandsaw@users.noreply.github.com>";
@@ -191,13 +191,17 @@ impl Release {
     /// Builds the command for a target. `features` are options of cargo.
     fn build(&self, target: &str, features: &[&str]) -> Result<PathBuf> {
         let target_dir = root().join("target/dist-build");
+        let profile = match features {
+            [] => "dist",
+            _ => "dist-small",
+        };
         let mut build = self.cargo(target, "build", &[])?;
         build
-            .args(["--profile", "dist", "--package", "bandsaw-cli"])
+            .args(["--profile", profile, "--package", "bandsaw-cli"])
             .args(features)
             .env("CARGO_TARGET_DIR", &target_dir);
         done(&mut build)?;
-        let built = target_dir.join(target).join("dist/bandsaw");
+        let built = target_dir.join(target).join(profile).join("bandsaw");
         // The next build with other features would replace it.
         let kept = self.out.join("tools").join(match features {
             [] => format!("bandsaw-{target}"),
