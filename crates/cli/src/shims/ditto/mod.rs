@@ -18,7 +18,7 @@ const LAYER: &str = "copy";
 
 /// What a call makes of its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum Work {
     Copy,
     Archive,
     Extract,
@@ -37,7 +37,7 @@ struct ArchiveOptions {
 }
 
 pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
-    let mut verb = Verb::Copy;
+    let mut work = Work::Copy;
     let mut is_zip = false;
     let mut options = ArchiveOptions {
         keep_parent: false,
@@ -74,8 +74,8 @@ pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
             word if word.starts_with('-') && !word.starts_with("--") => {
                 for letter in word.chars().skip(1) {
                     match letter {
-                        'c' => verb = Verb::Archive,
-                        'x' => verb = Verb::Extract,
+                        'c' => work = Work::Archive,
+                        'x' => work = Work::Extract,
                         'k' => is_zip = true,
                         'v' | 'V' => {}
                         'z' | 'j' => return Err(cpio()),
@@ -87,17 +87,17 @@ pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
             path => paths.push(Path::new(path)),
         }
     }
-    if verb != Verb::Copy && !is_zip {
+    if work != Work::Copy && !is_zip {
         return Err(cpio());
     }
     let Some((to, from @ [first, ..])) = paths.split_last() else {
         return Err(refused("expected a source and a destination"));
     };
-    match verb {
-        Verb::Copy => copy::copy(from, to, options.attributes),
-        Verb::Archive if from.len() > 1 => Err(refused("expected one source and an archive")),
-        Verb::Archive => zip::archive(first, to, &options),
-        Verb::Extract => from
+    match work {
+        Work::Copy => copy::copy(from, to, options.attributes),
+        Work::Archive if from.len() > 1 => Err(refused("expected one source and an archive")),
+        Work::Archive => zip::archive(first, to, &options),
+        Work::Extract => from
             .iter()
             .try_for_each(|archive| zip::extract(archive, to, options.attributes)),
     }

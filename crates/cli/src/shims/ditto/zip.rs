@@ -415,7 +415,7 @@ impl Extractor<'_> {
             match fs::symlink_metadata(&path) {
                 Ok(meta) if meta.is_dir() => {}
                 Ok(_) => {
-                    let message = "is no folder, but a member is inside";
+                    let message = "is a file or a link, expected a folder";
                     return Err(Error::conflict(LAYER, message).in_file(&path).into());
                 }
                 Err(_) => fs::create_dir(&path).map_err(|error| failed("create", error, &path))?,
