@@ -100,7 +100,10 @@ impl ChunkReader {
                             chunk.start
                         );
                         let (file, at) = self.fork.place(chunk.offset);
-                        let error = Error::corrupt(LAYER, at, message).caused_by(error);
+                        // Of kind limit if there is no memory to decode it.
+                        let error = Error::new(error.kind(), LAYER, message)
+                            .at(at)
+                            .caused_by(error);
                         file.into_iter().fold(error, Error::in_file)
                     })
                 })?;

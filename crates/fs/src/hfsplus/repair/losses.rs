@@ -412,14 +412,18 @@ impl<'a> LossSearch<'a> {
             object.before.is_none() && object.is_folder() && found.contains_key(&object.id())
         });
         let restored: Vec<_> = restored.collect();
-        if trees.is_catalog_damaged && total == 0 && !restored.is_empty() {
+        if trees.is_catalog_damaged && !restored.is_empty() {
             let is_file = |object: &&RepairedObject| !object.is_folder();
             let files = read().filter(|(object, _)| is_file(object)).count()
                 + threads.iter().filter(|lead| !lead.folder).count()
                 + objects.unreadable.len()
                 + objects.deleted_from.len();
             // Only a count of exactly what is known rules out that more is missing.
-            if u64::from(raw.file_count.get()) != files as u64 {
+            let is_all_known = match total {
+                0 => u64::from(raw.file_count.get()) == files as u64,
+                _ => stated == known as u64 + restored.len() as u64 + total,
+            };
+            if !is_all_known {
                 for folder in restored {
                     let path = self.paths.object(folder);
                     self.add(path, Lost::Entries(None), true);
