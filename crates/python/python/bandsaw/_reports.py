@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 __all__ = [
     "Added",
@@ -598,7 +598,9 @@ def from_json(kind: type[T], data: dict[str, Any]) -> T:
 
 def _value(hint: Any, value: Any) -> Any:
     if isinstance(value, list):
-        (member,) = get_args(hint)
+        # A list that may be absent is a union.
+        lists = [one for one in (hint, *get_args(hint)) if get_origin(one) is list]
+        (member,) = get_args(lists[0])
         return [_value(member, one) for one in value]
     if not isinstance(value, dict):
         return value
