@@ -11,6 +11,7 @@ use crate::common::converting::{StopAfter, names, open_as};
 use crate::common::corpus;
 use bandsaw::Kind;
 use bandsaw::container::Format;
+use bandsaw::container::udif::Resource;
 use bandsaw::device::{Access, BlockDeviceExt, ExtentKind};
 use bandsaw::open::{self, CreateOptions, Image, OpenOptions};
 use bandsaw::ops::checksum::{Algorithm, checksum};
@@ -220,7 +221,8 @@ fn a_disk_is_written_from_front_to_back() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("a"), Format::Asif);
     let expected = contents(&from);
-    let run = |out: File| stream(&from, &to(Format::Udrw, None), out, &Silent).unwrap();
+    let run =
+        |out: File| stream(&from, &to(Format::Udrw, None), Path::new("."), out, &Silent).unwrap();
 
     let (mut reader, writer) = std::io::pipe().unwrap();
     let piped = std::thread::scope(|scope| {
@@ -255,6 +257,7 @@ fn a_disk_is_written_from_front_to_back() {
     let error = stream(
         &from,
         &to(Format::Udsp, None),
+        Path::new("."),
         File::create(&path).unwrap(),
         &Silent,
     )
@@ -387,6 +390,7 @@ fn compressed_images_hold_the_same_disk() {
         stream(
             &last,
             &to(format, None),
+            folder.path(),
             File::create(&streamed).unwrap(),
             &Silent,
         )
@@ -396,6 +400,24 @@ fn compressed_images_hold_the_same_disk() {
             "{format} to a stream"
         );
     }
+    // Resources stand before what is known at the end.
+    let note = Resource {
+        kind: "TEXT".to_owned(),
+        id: "128".to_owned(),
+        name: "note".to_owned(),
+        attributes: "0x0000".to_owned(),
+        data: b"Use it well.".to_vec(),
+        cf_name: None,
+    };
+    let noted = ConvertOptions {
+        resources: vec![note],
+        ..to(Format::Udzo, None)
+    };
+    let (file, streamed) = (folder.path().join("noted"), folder.path().join("piped"));
+    convert(&last, &file, &noted, &Silent).unwrap();
+    let out = File::create(&streamed).unwrap();
+    stream(&last, &noted, folder.path(), out, &Silent).unwrap();
+    assert!(fs::read(&streamed).unwrap() == fs::read(&file).unwrap());
     let raw = folder.path().join("raw");
     convert(&last, &raw, &to(Format::Udrw, None), &Silent).unwrap();
     assert!(fs::read(&raw).unwrap() == expected);
@@ -498,16 +520,22 @@ fn a_damaged_source_is_told() {
         }
         let out = || File::create(folder.path().join("out")).unwrap();
         assert_eq!(
-            stream(&damaged, &to(Format::Udrw, None), out(), &Silent)
-                .unwrap_err()
-                .kind(),
+            stream(
+                &damaged,
+                &to(Format::Udrw, None),
+                Path::new("."),
+                out(),
+                &Silent
+            )
+            .unwrap_err()
+            .kind(),
             Kind::Corrupt
         );
         let all_the_same = ConvertOptions {
             no_verify: true,
             ..to(Format::Udrw, None)
         };
-        stream(&damaged, &all_the_same, out(), &Silent).unwrap();
+        stream(&damaged, &all_the_same, Path::new("."), out(), &Silent).unwrap();
         assert_eq!(fs::metadata(folder.path().join("out")).unwrap().len(), LEN);
         fs::remove_file(folder.path().join("out")).unwrap();
     }

@@ -4,6 +4,7 @@
 //! This test has a process of its own, whose memory is measured.
 
 use std::fs;
+use std::path::Path;
 
 use bandsaw::container::Format;
 use bandsaw::open::{self, CreateOptions, OpenOptions};
@@ -94,7 +95,14 @@ fn every_kind_to_every_kind() {
             .unwrap(),
         );
         let plain = fs::File::create(folder.path().join("plain")).unwrap();
-        stream(&from, &ConvertOptions::default(), plain, &Silent).unwrap();
+        stream(
+            &from,
+            &ConvertOptions::default(),
+            Path::new("."),
+            plain,
+            &Silent,
+        )
+        .unwrap();
         if let Some(peak) = peak() {
             assert!(peak < MOST, "{before} to {format}: {peak} KiB");
         }

@@ -246,9 +246,7 @@ fn create_beside(
     let checked = convert::check_level(format, options.level).and_then(|()| blank.check());
     checked.map_err(|error| error.in_file(path))?;
     if !options.resources.is_empty() && !format.is_udif() {
-        return invalid(format!(
-            "{format} has no place for a license or other resources; compressed and read-only images have"
-        ));
+        return Err(no_resources(format).in_file(path));
     }
     if options.look.is_some() && options.volume.is_none() {
         let message = "a Finder layout requires a volume, but the disk is blank";
@@ -320,12 +318,11 @@ pub struct Streamed {
     pub compressed: Vec<FileReport>,
 }
 
-/// Writes a new image with a volume to `out` in one pass, in a raw format or a kind of UDIF.
-/// Temporary data, if [`CreateOptions::compress`] or a [`Source::TarStream`] needs any, is in
-/// `folder`.
+/// Writes a new image with a volume to `out` in order, in a raw format or a kind of UDIF. Temporary
+/// data is in `folder`: what [`CreateOptions::compress`] or a [`Source::TarStream`] needs, and an
+/// encrypted UDIF or one with resources, as for [`convert::stream`](fn@convert::stream).
 ///
-/// [`Kind::Unsupported`](crate::Kind) for other formats, and with encryption of the image or resources. Output
-/// written before an error cannot be undone.
+/// [`Kind::Unsupported`](crate::Kind) for other formats. Output written before an error cannot be undone.
 pub fn stream(
     folder: &Path,
     mut options: CreateOptions,
@@ -339,14 +336,8 @@ pub fn stream(
         let message = format!("{format} has no bands, and sectors of 512 bytes");
         return Err(Error::invalid(LAYER, message));
     }
-    if options.encryption.is_some() || !options.resources.is_empty() {
-        let what = if options.encryption.is_some() {
-            "an encrypted image"
-        } else {
-            "an image with a license or other resources"
-        };
-        let message = format!("cannot write {what} to a pipe; name a file");
-        return Err(Error::unsupported(LAYER, message));
+    if !options.resources.is_empty() && !format.is_udif() {
+        return Err(no_resources(format));
     }
     let Some(volume) = options.volume.take() else {
         let message = "a blank disk is not written to a pipe; give it a volume";
@@ -357,15 +348,24 @@ pub fn stream(
     let options = ConvertOptions {
         format,
         level: options.level,
+        encryption: options.encryption,
+        resources: options.resources,
         ..ConvertOptions::default()
     };
     let source = convert::Source::of_disk(&disk);
     Ok(Streamed {
         len: prepared.len,
-        copied: convert::stream::write(source, &options, out, progress)?,
+        copied: convert::stream::write(source, &options, folder, out, progress)?,
         volume: disk.built(),
         compressed: prepared.compressed,
     })
+}
+
+fn no_resources(format: Format) -> Error {
+    let message = format!(
+        "{format} has no place for a license or other resources; compressed and read-only images have"
+    );
+    Error::invalid(LAYER, message)
 }
 
 /// A disk of which every byte is known, before it is written.

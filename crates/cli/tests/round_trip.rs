@@ -79,10 +79,68 @@ fn a_folder_is_packed_into_a_pipe() {
     let document: Value = serde_json::from_str(&stderr(&piped)).unwrap();
     assert!(document["recovery_key"].is_string() && document["compressed"].is_object());
     crate::json::assert_obeys(&scratch, "create", &document);
-    scratch.fails(2, &["create", "-", "--encrypt", "--from", "src"]);
     scratch.fails(2, &["create", "-", "--band-size", "1m", "--from", "src"]);
     scratch.fails(6, &["create", "-", "--format", "asif", "--from", "src"]);
     scratch.fails(2, &["create", "-", "--size", "10m"]);
+}
+
+/// An encrypted image that is written to a pipe holds what the plain one does. Nothing stays in the working folder.
+#[test]
+fn a_folder_is_encrypted_into_a_pipe() {
+    let scratch = Scratch::new();
+    scratch.sample();
+    scratch.write("pass", "secret");
+    let run = |args: &[&str]| {
+        let mut command = scratch.command(args);
+        let output = command
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        output.stdout
+    };
+    let key = ["--passfile", "pass", "--iterations", "1000"];
+    for (format, cipher) in [
+        ("udrw", "aes-128"),
+        ("udzo", "aes-256"),
+        ("ulfo", "aes-256"),
+    ] {
+        let options = ["create", "-", "--format", format, "--from", "src"];
+        let cipher = format!("--encrypt={cipher}");
+        let plain = run(&options);
+        let locked = run(&[&options[..], &[&cipher], &key].concat());
+        fs::write(scratch.path("locked.dmg"), &locked).unwrap();
+        scratch.ok(&["check", "locked.dmg", "--passfile", "pass"]);
+        let disk = [
+            "convert",
+            "locked.dmg",
+            "-",
+            "--passfile",
+            "pass",
+            "--decrypt",
+        ];
+        assert!(
+            run(&[&disk[..], &["--format", format]].concat()) == plain,
+            "{format}"
+        );
+        // From an image as well.
+        fs::write(scratch.path("plain.dmg"), &plain).unwrap();
+        let new = [
+            "--new-passfile",
+            "pass",
+            "--iterations",
+            "1000",
+            "--format",
+            "udzo",
+        ];
+        let again = run(&[&["convert", "plain.dmg", "-", &cipher][..], &new].concat());
+        fs::write(scratch.path("again.dmg"), &again).unwrap();
+        scratch.ok(&["verify", "again.dmg", "--passfile", "pass"]);
+    }
+    for name in ["locked.dmg", "plain.dmg", "again.dmg", "pass"] {
+        fs::remove_file(scratch.path(name)).unwrap();
+    }
+    assert_eq!(scratch.names(), ["src"]);
 }
 
 /// The temporary name of a new image is no longer than the name allowed by the host.

@@ -2,43 +2,53 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use uuid::Uuid;
 
 use super::copy::{CopyCounts, runs_of_data};
 use super::{ConvertOptions, Source};
 use crate::container::Format;
 use crate::container::udif::StreamSink;
+use crate::crypt::{Encryption, KeyMaterial, LockedHeader, Sectors};
 use crate::device::BlockDevice;
 use crate::open::Image;
 use crate::ops::pipeline::{self, DiskPiece, PIECE};
 use crate::progress::Progress;
+use crate::store::{FileMode, LocalFile};
 use crate::{Error, Result, platform};
 
 const LAYER: &str = "output";
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Writes the disk of `from` to `out` in a format that is written in one pass: a raw one, or a kind
-/// of UDIF. In a raw one, holes and zeros become holes if `out` is a file positioned at its end,
-/// and zeros otherwise.
+/// Writes the disk of `from` to `out` in a format that is written in order: a raw one, or a kind
+/// of UDIF. In a plain raw one, holes and zeros become holes if `out` is a file positioned at its end,
+/// and zeros otherwise. An encrypted UDIF, or one with resources, states at its beginning what is known
+/// at its end: it is first written to an unlinked file in `folder`.
 ///
 /// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. Output written before an
 /// error cannot be undone, not even if the source's checksums turn out not to match at the end.
 pub fn stream(
     from: &Image,
     options: &ConvertOptions,
+    folder: &Path,
     out: File,
     progress: &dyn Progress,
 ) -> Result<CopyCounts> {
     super::check_level(options.format, options.level)?;
     options.keep_signature(from)?;
     let used_only = options.used_only(from)?;
-    write(Source::of(from, used_only.as_ref()), options, out, progress)
+    let from = Source::of(from, used_only.as_ref());
+    write(from, options, folder, out, progress)
 }
 
-/// Writes the disk of `from` to `out`.
+/// Writes the disk of `from` to `out`, as [`stream`] does.
 pub(in crate::ops) fn write(
     from: Source<'_>,
     options: &ConvertOptions,
+    folder: &Path,
     out: File,
     progress: &dyn Progress,
 ) -> Result<CopyCounts> {
@@ -49,6 +59,11 @@ pub(in crate::ops) fn write(
         ..
     } = *options;
     check_format(format)?;
+    if format.is_udif() && (options.encryption.is_some() || !options.resources.is_empty()) {
+        let whole = unlinked_file(folder)?;
+        let copied = super::udif::fill(&whole, from, options, progress)?;
+        return plain(&*whole, out, progress).map(|_| copied);
+    }
     if format.is_udif() {
         // Chunks are small and many; a pipe takes them together.
         let mut out = BufWriter::with_capacity(PIECE, out);
@@ -61,7 +76,20 @@ pub(in crate::ops) fn write(
         )?;
         return out.flush().map_err(failed).map(|()| copied);
     }
-    from.read(no_verify, progress, |disk| plain(disk, out, progress))
+    from.read(no_verify, progress, |disk| match &options.encryption {
+        Some(encryption) => encrypted(disk, encryption, out, progress),
+        None => plain(disk, out, progress),
+    })
+}
+
+/// Creates an unnamed file in `folder`, which is removed when it is closed.
+fn unlinked_file(folder: &Path) -> Result<Arc<dyn BlockDevice>> {
+    let failed = |source| Error::io(LAYER, "create a temporary file", source).in_file(folder);
+    let path = folder.join(format!(".bandsaw-{}", Uuid::new_v4()));
+    let file = LocalFile::create_new(&path, FileMode::PRIVATE)?
+        .ok_or_else(|| failed(io::ErrorKind::AlreadyExists.into()))?;
+    std::fs::remove_file(&path).map_err(failed)?;
+    Ok(Arc::new(file))
 }
 
 /// Refuses formats that are not written in one pass.
@@ -92,6 +120,95 @@ fn plain(disk: &dyn BlockDevice, out: File, progress: &dyn Progress) -> Result<C
     })?;
     out.finish().map_err(failed)?;
     Ok(copied)
+}
+
+/// Writes the disk encrypted. Its length, which the header states at the front, is known.
+fn encrypted(
+    disk: &dyn BlockDevice,
+    encryption: &Encryption,
+    out: File,
+    progress: &dyn Progress,
+) -> Result<CopyCounts> {
+    let len = disk.info().len;
+    let protection = encryption.protection(len)?;
+    let keys = KeyMaterial::random(protection.key_bits)?;
+    let (_, header) = LockedHeader::make(&keys, &protection, len)?;
+    let mut out = EncryptedOutput {
+        out,
+        cipher: Sectors::new(&keys, protection.block)?,
+        plain: Vec::with_capacity(PIECE),
+        encrypted: vec![0; PIECE],
+        block: 0,
+    };
+    out.out.write_all(&header).map_err(failed)?;
+    progress.stage("copy", len);
+    let mut copied = CopyCounts::default();
+    pipeline::in_order(disk, 0..len, progress, |piece| match piece {
+        DiskPiece::Zeros(range) => out.zeros(range.end - range.start),
+        DiskPiece::Data(_, bytes) => {
+            copied.read += bytes.len() as u64;
+            out.data(bytes)
+        }
+    })?;
+    copied.written = len;
+    out.finish()?;
+    Ok(copied)
+}
+
+/// A sequential output that encrypts.
+struct EncryptedOutput {
+    out: File,
+    cipher: Sectors,
+    /// Plain text that was not written yet, less than [`PIECE`].
+    plain: Vec<u8>,
+    /// Memory for its cipher text.
+    encrypted: Vec<u8>,
+    /// Number of the next block.
+    block: u64,
+}
+
+impl EncryptedOutput {
+    fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(PIECE - self.plain.len()));
+            self.plain.extend_from_slice(now);
+            bytes = rest;
+            if self.plain.len() == PIECE {
+                self.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, mut count: u64) -> Result<()> {
+        while count > 0 {
+            let piece = count.min(ZEROS.len() as u64);
+            self.data(&ZEROS[..piece as usize])?;
+            count -= piece;
+        }
+        Ok(())
+    }
+
+    /// Encrypts and writes the plain text at hand, whole blocks.
+    fn write(&mut self) -> Result<()> {
+        let encrypted = &mut self.encrypted[..self.plain.len()];
+        self.cipher.encrypt(self.block, &self.plain, encrypted)?;
+        self.out.write_all(encrypted).map_err(failed)?;
+        self.block += self.plain.len() as u64 / self.cipher.block();
+        self.plain.clear();
+        Ok(())
+    }
+
+    /// Writes the rest, with zeros up to the end of its last block.
+    fn finish(mut self) -> Result<()> {
+        let whole = self
+            .plain
+            .len()
+            .next_multiple_of(self.cipher.block() as usize);
+        self.plain.resize(whole, 0);
+        self.write()?;
+        self.out.flush().map_err(failed)
+    }
 }
 
 fn failed(source: io::Error) -> Error {

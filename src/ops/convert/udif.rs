@@ -2,6 +2,7 @@
 //! sequentially.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{ConvertOptions, Converted, CopyCounts, Source};
 use crate::codec::Level;
@@ -38,37 +39,9 @@ pub(in crate::ops) fn pack(
     }
     .check()?;
     let draft = FileDraft::new(to, *overwrite, mode)?;
-    let fill = |target: &dyn BlockDevice| -> Result<CopyCounts> {
-        let mut out = DeviceSink::new(target);
-        let copied = write(
-            from,
-            options.no_verify,
-            (*format, *level),
-            &mut out,
-            progress,
-        )?;
-        out.finish()?;
-        progress.check()?;
-        if !options.resources.is_empty() {
-            let (mut resources, _) = udif::read_list(target)?;
-            add(&mut resources, options.resources.clone(), false)?;
-            udif::write_list(target, &resources)?;
-        }
-        progress.stage("flush", 0);
-        target.flush()?;
-        Ok(copied)
-    };
-    let copied = match encryption {
-        None => fill(&**draft.file())?,
-        // At most the length of the disk, and of the list of its chunks.
-        Some(encryption) => {
-            let len = from.disk().info().len;
-            let most = len.saturating_add(len / 1024 + (64 << 20));
-            fill(&crypt::Device::create(
-                draft.file().clone(),
-                &encryption.protection(most)?,
-            )?)?
-        }
+    let copied = {
+        let file: Arc<dyn BlockDevice> = draft.file().clone();
+        fill(&file, from, options, progress)?
     };
     let keys = encryption
         .as_ref()
@@ -83,6 +56,45 @@ pub(in crate::ops) fn pack(
         copied,
         was_complete: false,
     })
+}
+
+/// Writes an image that holds the disk of `from` to `file`, which is empty, with the encryption and
+/// resources of `options`. Durable on return.
+pub(super) fn fill(
+    file: &Arc<dyn BlockDevice>,
+    from: Source<'_>,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<CopyCounts> {
+    let Some(encryption) = &options.encryption else {
+        return fill_plain(&**file, from, options, progress);
+    };
+    // At most the length of the disk, and of the list of its chunks.
+    let len = from.disk().info().len;
+    let protection = encryption.protection(len.saturating_add(len / 1024 + (64 << 20)))?;
+    let target = crypt::Device::create(file.clone(), &protection)?;
+    fill_plain(&target, from, options, progress)
+}
+
+fn fill_plain(
+    target: &dyn BlockDevice,
+    from: Source<'_>,
+    options: &ConvertOptions,
+    progress: &dyn Progress,
+) -> Result<CopyCounts> {
+    let mut out = DeviceSink::new(target);
+    let kind = (options.format, options.level);
+    let copied = write(from, options.no_verify, kind, &mut out, progress)?;
+    out.finish()?;
+    progress.check()?;
+    if !options.resources.is_empty() {
+        let (mut resources, _) = udif::read_list(target)?;
+        add(&mut resources, options.resources.clone(), false)?;
+        udif::write_list(target, &resources)?;
+    }
+    progress.stage("flush", 0);
+    target.flush()?;
+    Ok(copied)
 }
 
 /// Writes an image that holds the disk of `from` to `sink`.

@@ -383,22 +383,12 @@ impl Convert {
 
     fn to_standard_output(&self, output: &Output) -> Outcome {
         let out = standard_output("TARGET")?;
-        if self.encryption.encrypt.is_some() || self.encryption.re_encrypt {
-            let what = if self.encryption.re_encrypt {
-                "--re-encrypt"
-            } else {
-                "--encrypt"
-            };
-            return Err(Failure::usage(
-                what,
-                "cannot write an encrypted image to standard output; name a file",
-            ));
-        }
         let format = self.container.asked_format().unwrap_or_default();
         let source = self.source(format, output)?;
         let bar = Bar::new(output);
-        let options = self.options(format, None)?;
-        let copied = stream(&source, &options, out, &bar).map_err(|error| self.advise(error))?;
+        let options = self.options(format, self.encryption(&source)?)?;
+        let copied = stream(&source, &options, Path::new("."), out, &bar)
+            .map_err(|error| self.advise(error))?;
         drop(bar);
         let streamed = StreamReport::new(format, source.disk().info().len, copied);
         output.done(&streamed, |out| streamed.write(out))

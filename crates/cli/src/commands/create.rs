@@ -67,7 +67,8 @@ pub(crate) struct Create {
     /// The image to create; - for standard output
     ///
     /// Raw images (the default) and compressed ones can be written to standard output or a pipe. The
-    /// results are then printed on standard error.
+    /// results are then printed on standard error. An encrypted compressed image is first written to a
+    /// temporary file in the working folder.
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
     /// Set the size of the disk, as 8m, 8MiB, 8MB or 16384s
@@ -241,10 +242,6 @@ impl Create {
                 "`bandsaw create {image} --size 1g` makes a blank disk, `bandsaw create {image} --size 1g --volname Data` an \
                  empty volume, `bandsaw create {image} --from FOLDER` a volume with files"
             )));
-        }
-        if self.is_streamed() && self.encrypt.is_some() {
-            let why = "cannot write an encrypted image to standard output; name a file";
-            return Err(Failure::usage("--encrypt", why));
         }
         // The passphrase is asked for only when all other options are valid.
         options.encryption = self.encryption()?;
