@@ -133,8 +133,17 @@ fn decode(units: &[U16], swap: impl Fn(char) -> char) -> String {
         }
     };
     let mut name = String::with_capacity(units.len());
+    // Names of ASCII, the usual ones, need no decoding.
+    let is_ascii = |unit: &&U16| (1..0x80).contains(&unit.get());
+    let ascii = units.iter().take_while(is_ascii).count();
+    let (ascii, rest) = units.split_at(ascii);
     name.extend(
-        char::decode_utf16(units.iter().map(|unit| unit.get()))
+        ascii
+            .iter()
+            .map(|unit| swap(char::from(unit.to_bytes()[1]))),
+    );
+    name.extend(
+        char::decode_utf16(rest.iter().map(|unit| unit.get()))
             .map(|char| shown(char.unwrap_or(char::REPLACEMENT_CHARACTER))),
     );
     name
