@@ -276,7 +276,7 @@ impl DirEntry {
         self.entry.attributes.size
     }
 
-    fn inode(&self) -> u64 {
+    pub(crate) fn inode(&self) -> u64 {
         self.entry.attributes.id.0
     }
 
@@ -284,7 +284,7 @@ impl DirEntry {
         self.entry.attributes.kind == FileKind::Folder
     }
 
-    fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         self.entry.attributes.kind == FileKind::File
     }
 

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
 use crate::device::Device;
-use crate::entries::{Entries, Stat};
+use crate::entries::{DirEntry, Entries, Stat};
 use crate::failure::Outcome;
 use crate::progress;
 use crate::report::described;
@@ -148,6 +148,19 @@ impl NativeVolume {
         match py.detach(read)? {
             Ok(bytes) => Ok(PyBytes::new(py, &bytes)),
             Err(device) => Device::new(device).pread(py, -1, 0),
+        }
+    }
+
+    /// Returns all of a fork of an entry; `None` if it is not a file.
+    fn read_entry<'py>(
+        &self,
+        py: Python<'py>,
+        entry: &DirEntry,
+        fork: &str,
+    ) -> Outcome<Option<Bound<'py, PyBytes>>> {
+        match entry.is_file() {
+            true => self.read(py, entry.inode(), fork).map(Some),
+            false => Ok(None),
         }
     }
 

@@ -373,8 +373,10 @@ class Volume:
 
     def read_bytes(self, path: Name, *, fork: str = "data") -> bytes:
         """Returns the contents of a fork."""
-        if isinstance(path, _bandsaw.DirEntry) and path.is_file():
-            return self._native.read(path.inode(), fork)
+        if isinstance(path, _bandsaw.DirEntry):
+            contents = self._native.read_entry(path, fork)
+            if contents is not None:
+                return contents
         node, mode = self._node(path)
         if _stat.S_ISDIR(mode):
             raise IsADirectoryError(21, os.strerror(21), _text(path))
