@@ -13,10 +13,10 @@ use crate::container::Format;
 use crate::container::udif::StreamSink;
 use crate::crypt::{Encryption, KeyMaterial, LockedHeader, Sectors};
 use crate::device::BlockDevice;
-use crate::open::Image;
+use crate::open::{FileDraft, Image, NewMode};
 use crate::ops::pipeline::{self, DiskPiece, PIECE};
 use crate::progress::Progress;
-use crate::store::{FileMode, LocalFile};
+use crate::store::FileMode;
 use crate::{Error, Result, platform};
 
 const LAYER: &str = "output";
@@ -26,7 +26,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Writes the disk of `from` to `out` in a format that is written in order: a raw one, or a kind
 /// of UDIF. In a plain raw one, holes and zeros become holes if `out` is a file positioned at its end,
 /// and zeros otherwise. An encrypted UDIF, or one with resources, states at its beginning what is known
-/// at its end: it is first written to an unlinked file in `folder`.
+/// at its end: it is first written to a temporary file in `folder`.
 ///
 /// [`Kind::Unsupported`](crate::Kind::Unsupported) for other formats. Output written before an
 /// error cannot be undone, not even if the source's checksums turn out not to match at the end.
@@ -60,7 +60,10 @@ pub(in crate::ops) fn write(
     } = *options;
     check_format(format)?;
     if format.is_udif() && (options.encryption.is_some() || !options.resources.is_empty()) {
-        let whole = unlinked_file(folder)?;
+        let path = folder.join(format!(".bandsaw-{}", Uuid::new_v4()));
+        // Removed when it is dropped.
+        let draft = FileDraft::new(&path, false, NewMode::Exactly(FileMode::PRIVATE))?;
+        let whole: Arc<dyn BlockDevice> = draft.file().clone();
         let copied = super::udif::fill(&whole, from, options, progress)?;
         return plain(&*whole, out, progress).map(|_| copied);
     }
@@ -80,16 +83,6 @@ pub(in crate::ops) fn write(
         Some(encryption) => encrypted(disk, encryption, out, progress),
         None => plain(disk, out, progress),
     })
-}
-
-/// Creates an unnamed file in `folder`, which is removed when it is closed.
-fn unlinked_file(folder: &Path) -> Result<Arc<dyn BlockDevice>> {
-    let failed = |source| Error::io(LAYER, "create a temporary file", source).in_file(folder);
-    let path = folder.join(format!(".bandsaw-{}", Uuid::new_v4()));
-    let file = LocalFile::create_new(&path, FileMode::PRIVATE)?
-        .ok_or_else(|| failed(io::ErrorKind::AlreadyExists.into()))?;
-    std::fs::remove_file(&path).map_err(failed)?;
-    Ok(Arc::new(file))
 }
 
 /// Refuses formats that are not written in one pass.
