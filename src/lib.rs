@@ -45,6 +45,8 @@ pub mod testing;
 
 use bandsaw_core::parallel;
 
+pub use bandsaw_core::parallel::start_threads;
+
 pub use bandsaw_core::{
     Error, Kind, Reason, Result, codec, crypt, decision, decmpfs, device, error, platform, problem,
     progress, size, sync,

@@ -41,6 +41,7 @@ mod verifying;
 use std::process::ExitCode;
 
 use output::Output;
+use rustix::process::{Resource, getrlimit};
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
@@ -58,7 +59,12 @@ fn main() -> ExitCode {
         return ExitCode::from(hdiutil::run(tool, words));
     }
     let output = Output::new(&cli.global);
-    let done = cli.command.run(&output);
+    let is_limited = getrlimit(Resource::As).current.is_some();
+    let started = is_limited.then(bandsaw::start_threads);
+    let done = match started.transpose() {
+        Ok(_) => cli.command.run(&output),
+        Err(error) => Err(error.into()),
+    };
     for left in bandsaw::platform::take_removed() {
         output.warn(&format!(
             "removed {}, a leftover of an interrupted run",

@@ -99,7 +99,7 @@ fn a_folder_is_encrypted_into_a_pipe() {
         assert!(output.status.success(), "{args:?}: {}", stderr(&output));
         output.stdout
     };
-    let key = ["--passfile", "pass", "--iterations", "1000"];
+    let key = ["--passfile", "pass", "--iterations", "150000"];
     for (format, cipher) in [
         ("udrw", "aes-128"),
         ("udzo", "aes-256"),
@@ -129,7 +129,7 @@ fn a_folder_is_encrypted_into_a_pipe() {
             "--new-passfile",
             "pass",
             "--iterations",
-            "1000",
+            "150000",
             "--format",
             "udzo",
         ];

@@ -860,7 +860,7 @@ fn the_same_sources_give_the_same_bytes() {
                 .unwrap();
             assert!(output.status.success(), "{line}: {}", stderr(&output));
         };
-        let mut names = Vec::new();
+        let (mut names, mut attached) = (Vec::new(), Vec::new());
         for (fs, format) in [
             ("HFS+", "UDZO"),
             ("HFS+", "UDBZ"),
@@ -901,14 +901,26 @@ fn the_same_sources_give_the_same_bytes() {
                 run(&format!(
                     "hdiutil convert {disk}.dmg -format UDZO -o {image}"
                 ));
-                names.push(format!("{image}.dmg"));
+                attached.push(format!("{image}.dmg"));
             }
         }
         let read = |name: String| {
             let bytes = fs::read(scratch.path(&words(&name))).unwrap();
             (name, bytes)
         };
-        made.push(names.into_iter().map(read).collect());
+        // The number of commits of a mounted volume depends on the time, and the volume counts them: its
+        // files and their dates are compared.
+        let listed = |name: String| {
+            let listing = scratch.ok(&["ls", "-lR", &words(&name)]);
+            (name, listing.replace(turn, "").into_bytes())
+        };
+        made.push(
+            names
+                .into_iter()
+                .map(read)
+                .chain(attached.into_iter().map(listed))
+                .collect(),
+        );
         std::thread::sleep(Duration::from_millis(1100));
     }
     for ((name, one), (_, two)) in made[0].iter().zip(&made[1]) {

@@ -13,6 +13,13 @@ pub fn cores(max: usize) -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(max).max(1))
 }
 
+/// Starts the threads of large requests, which else start when they are first used. Then a failure is a
+/// panic, here an error: for processes whose memory is limited.
+pub fn start_threads() -> Result<()> {
+    let started = rayon::ThreadPoolBuilder::new().build_global();
+    started.map_err(|error| Error::io("memory", "start threads", std::io::Error::other(error)))
+}
+
 /// Calls `work` for each job, on the thread of the caller and up to `threads - 1` others, which take
 /// the jobs in order. Every thread passes a state of its own, made by `begin`, to all its calls;
 /// returns the states of those that had a job.

@@ -14,6 +14,7 @@ use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
+use rustix::process::{Resource, getrlimit};
 
 use crate::disk::DiskFs;
 use crate::events::{Note, Notes};
@@ -32,6 +33,8 @@ const READ_AHEAD: u32 = 1024;
 /// Memory in bytes of a thread that serves the kernel: its buffer of 16 MiB, its stack, and what a
 /// request takes.
 const THREAD_MEMORY: usize = 24 << 20;
+/// Address space in bytes that the C library reserves for the allocations of a thread.
+const ARENA: usize = 64 << 20;
 /// Memory in bytes of the rest of the process while it serves.
 const REST_MEMORY: usize = 64 << 20;
 
@@ -247,16 +250,18 @@ fn config(options: &MountOptions, read_only: bool) -> Result<Config> {
 /// Returns up to `wanted` threads, as many as there is memory for: one that gets none would end the
 /// process, and leave a mount point that cannot be used.
 fn threads_with_memory(wanted: usize) -> Result<usize> {
+    let is_limited = getrlimit(Resource::As).current.is_some();
+    let thread = THREAD_MEMORY + if is_limited { ARENA } else { 0 };
     let is_free = |count: usize| {
         let mut room = Vec::new();
-        let reserved = reserve(&mut room, count * THREAD_MEMORY + REST_MEMORY);
+        let reserved = reserve(&mut room, count * thread + REST_MEMORY);
         drop(std::hint::black_box(room)); // the compiler would leave an unused allocation out
         reserved.is_ok()
     };
     let mut count = wanted.max(1);
     while !is_free(count) {
         if count == 1 {
-            let needed = (REST_MEMORY + THREAD_MEMORY) >> 20;
+            let needed = (REST_MEMORY + thread) >> 20;
             let message = format!("too little memory to serve a mount: expected {needed} MiB");
             return Err(Error::limit(LAYER, message));
         }
