@@ -63,6 +63,21 @@ impl Timestamp {
     }
 }
 
+impl DateTime {
+    /// Returns the point in time. Fields out of range count on: month 2, day 30 is 1 or 2 March.
+    pub fn timestamp(self) -> Timestamp {
+        let (year, month) = match i64::from(self.month) {
+            month @ 3.. => (self.year, month - 3),
+            month => (self.year - 1, month + 9),
+        };
+        let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+        let day_of_year = (153 * month + 2) / 5 + i64::from(self.day) - 1;
+        let days = year * 365 + leap_days + day_of_year - 719_468;
+        let [hour, minute, second] = [self.hour, self.minute, self.second].map(i64::from);
+        Timestamp::from_seconds(((days * 24 + hour) * 60 + minute) * 60 + second)
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DateTime {
@@ -81,5 +96,24 @@ impl fmt::Display for Timestamp {
             write!(f, ".{:09}", self.nanos)?;
         }
         f.write_str("Z")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_go_back_and_forth() {
+        // Some 780 years before and after 1970, at every time of day.
+        for step in -1000..=1000_i64 {
+            let time = Timestamp::from_seconds(step * (285 * 86_400 + 7_919));
+            assert_eq!(time.date_time().timestamp(), time, "{time}");
+        }
+        // Each day of two years, from February 2000 on.
+        for day in 0..=800 {
+            let time = Timestamp::from_seconds(951_696_000 + day * 86_400);
+            assert_eq!(time.date_time().timestamp(), time, "{time}");
+        }
     }
 }

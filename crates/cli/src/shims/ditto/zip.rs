@@ -190,17 +190,15 @@ fn dos(seconds: i64) -> zip::DateTime {
 
 /// Returns the seconds since 1970 of such a date.
 fn unix(date: zip::DateTime) -> i64 {
-    // Days are counted from 1 March of year 0, so that the leap day is the last of its year.
-    let (year, month) = (i64::from(date.year()), i64::from(date.month()));
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
+    let date = DateTime {
+        year: date.year().into(),
+        month: date.month(),
+        day: date.day(),
+        hour: date.hour(),
+        minute: date.minute(),
+        second: date.second(),
     };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5;
-    let days = days + i64::from(date.day()) - 1 - 719_468;
-    let [hour, minute, second] = [date.hour(), date.minute(), date.second()].map(i64::from);
-    ((days * 24 + hour) * 60 + minute) * 60 + second
+    date.timestamp().seconds
 }
 
 /// A member to be extracted.
@@ -351,7 +349,7 @@ impl Extractor<'_> {
             let message = "is a folder, expected a file";
             return Err(Error::conflict(LAYER, message).in_file(&path).into());
         }
-        // What is there is kept until the new file is complete.
+        // The old file is kept until the new one is complete.
         let aside = new_file::aside(&path);
         let done = self.leaf(item, double, &aside).and_then(|()| {
             fs::rename(&aside, &path).map_err(|error| failed("replace", error, &path))?;
