@@ -51,17 +51,28 @@ fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
     passphrase::hide(&words);
+    // Without a limit they start when they are needed, which costs a short command nothing.
+    let is_limited = getrlimit(Resource::As).current.is_some();
+    let started = is_limited.then(bandsaw::start_threads).transpose();
+    // Apple's programs and their stand-ins report errors in a form of their own.
+    let run_as = |name: &str, run: &dyn Fn() -> u8| {
+        ExitCode::from(match &started {
+            Ok(_) => run(),
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                1
+            }
+        })
+    };
     if let Some(shim) = shims::of(words.first().map(|word| &**word)) {
-        return ExitCode::from(shims::run(shim, &words[1..]));
+        return run_as(shim.name, &|| shims::run(shim, &words[1..]));
     }
     let cli = args::parse(words);
     if let Some((tool, words)) = cli.command.apple_cli() {
-        return ExitCode::from(hdiutil::run(tool, words));
+        return run_as(tool.name(), &|| hdiutil::run(tool, words));
     }
     let output = Output::new(&cli.global);
-    let is_limited = getrlimit(Resource::As).current.is_some();
-    let started = is_limited.then(bandsaw::start_threads);
-    let done = match started.transpose() {
+    let done = match started {
         Ok(_) => cli.command.run(&output),
         Err(error) => Err(error.into()),
     };

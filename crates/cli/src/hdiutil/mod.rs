@@ -86,7 +86,7 @@ pub(crate) enum AppleCli {
 }
 
 impl AppleCli {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Hdiutil => "hdiutil",
             Self::Diskutil => "diskutil",
