@@ -285,8 +285,8 @@ fn npm_package(name: &str) -> Option<PathBuf> {
     folder.join("package.json").is_file().then_some(folder)
 }
 
-/// What only a Mac has, for a program in JavaScript: the name of the system, and two addons in
-/// machine code.
+/// Substitutes for parts of a Mac that a program in JavaScript needs: the name of the system, and two
+/// addons in machine code.
 const ON_A_MAC: &str = "const { execFileSync } = require('child_process')
 const path = require('path'), os = require('os'), Module = require('module')
 Object.defineProperty(process, 'platform', { value: 'darwin' })

@@ -16,7 +16,7 @@ use crate::failure::Outcome;
 
 const LAYER: &str = "copy";
 
-/// What a call makes of its sources.
+/// The result that a call makes from its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Copy,

@@ -18,8 +18,8 @@ use super::script::Value;
 use crate::failure::{Failure, Outcome};
 
 const STORE: &str = ".DS_Store";
-/// Where it is written first. Always the same name, as old names stay in the unused bytes of a volume:
-/// the same script gives the same bytes.
+/// Name under which it is written first. Always the same, because old names stay in the unused bytes of a
+/// volume: the same script gives the same bytes.
 const ASIDE: &str = ".DS_Store.new";
 /// Height of the screen in points. Scripts count from its upper edge, `.DS_Store` from its lower
 /// edge.

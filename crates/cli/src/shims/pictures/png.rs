@@ -24,7 +24,7 @@ pub(super) fn is_png(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// What the chunks say.
+/// The contents of the chunks.
 #[derive(Default)]
 struct Png {
     width: u32,

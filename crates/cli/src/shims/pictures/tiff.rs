@@ -294,7 +294,7 @@ pub(super) fn file(pages: &mut [Page]) -> Result<Vec<u8>> {
         Order::Big => b"MM\0\x2A\0\0\0\0",
     };
     let mut file = mark.to_vec();
-    // Where the place of the next page is stored.
+    // Offset of the field that points to the next page.
     let mut link = 4;
     for page in pages {
         page.convert(order)?;
