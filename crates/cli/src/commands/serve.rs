@@ -268,16 +268,23 @@ impl Serve {
             output: output.clone(),
             verbose: self.verbose,
         });
-        Ok(Options {
+        // Another crate of the same build may ask for TLS where the command does not.
+        #[allow(clippy::needless_update, reason = "needless only if none does")]
+        let options = Options {
             limits,
             events,
-            #[cfg(feature = "tls")]
+            ..Options::default()
+        };
+        #[cfg(feature = "tls")]
+        let options = Options {
             tls: self
                 .tls_certificates
                 .as_deref()
                 .map(bandsaw_nbd::Tls::from_folder)
                 .transpose()?,
-        })
+            ..options
+        };
+        Ok(options)
     }
 }
 
