@@ -6,6 +6,15 @@ use crate::hfsplus::layout::fork_type;
 use bandsaw_core::Kind;
 use bandsaw_core::device::AfterDiscard;
 
+/// Opens a volume whose dates are today's: with a fixed date nothing is reserved.
+fn open(device: &Arc<Memory>) -> HfsPlusMut {
+    let options = WriteOptions {
+        now: None,
+        ..options()
+    };
+    HfsPlusMut::open(device.clone(), options).unwrap()
+}
+
 /// Returns the number of extents of a file.
 fn pieces(fs: &HfsPlusMut, id: NodeId) -> usize {
     let volume = fs.shared.read();
@@ -155,4 +164,28 @@ fn what_is_closed_keeps_nothing() {
         end_of(third).0 > end_of(second).1,
         "behind what is kept for the second"
     );
+}
+
+/// With a fixed date, the bytes of a volume do not depend on when files are closed.
+#[test]
+fn nothing_is_kept_with_a_fixed_date() {
+    let made = |hold: bool| {
+        let device = empty(4 << 20);
+        let fs = HfsPlusMut::open(device.clone(), options()).unwrap();
+        let mut held = Vec::new();
+        for name in ["first", "second", "third"] {
+            let id = fs.create(fs.root(), name, &file()).unwrap();
+            let open = fs.open_mut(id, Fork::Data).unwrap();
+            append(&*open, &bytes(4096, 1));
+            append(&*open, &bytes(4096, 2));
+            if hold {
+                held.push(open);
+            }
+        }
+        drop(held);
+        drop(fs);
+        sound(device.clone());
+        device.to_vec()
+    };
+    assert!(made(false) == made(true), "different bytes");
 }
