@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use uuid::Uuid;
+use md5::{Digest, Md5};
+use uuid::{Builder, Uuid};
 use zerocopy::big_endian::U16;
 
 use super::catalog::Object;
@@ -164,5 +165,11 @@ impl FileSystem for HfsPlus {
 fn volume_uuid(identifier: u64) -> Option<Uuid> {
     /// Apple's namespace for volume identifiers.
     const NAMESPACE: Uuid = Uuid::from_u128(0xB3E2_0F39_F292_11D6_97A4_0030_6543_ECAC);
-    (identifier != 0).then(|| Uuid::new_v3(&NAMESPACE, &identifier.to_be_bytes()))
+    (identifier != 0).then(|| {
+        let hash = Md5::new()
+            .chain_update(NAMESPACE)
+            .chain_update(identifier.to_be_bytes())
+            .finalize();
+        Builder::from_md5_bytes(hash.into()).into_uuid()
+    })
 }
