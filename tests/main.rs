@@ -35,6 +35,7 @@ mod hfsplus_check;
 mod hfsplus_crash;
 mod hfsplus_read;
 mod hfsplus_repair;
+mod layer_suites;
 mod mutations;
 mod object_store;
 mod open_device;

@@ -195,8 +195,14 @@ impl CodeSignature {
             ticket: false,
             directories: Vec::new(),
         };
+        let mut kinds = Vec::new();
         for at in (0..count as usize).map(|index| 12 + 8 * index) {
             let (kind, offset) = (number(bytes, at)?, number(bytes, at + 4)? as usize);
+            // Each directory takes a pass over the file.
+            if kinds.contains(&kind) {
+                return Err(invalid(format!("two blobs of kind {kind:#x}")));
+            }
+            kinds.push(kind);
             let len = number(bytes, offset.saturating_add(4))? as usize;
             let blob = part(bytes, offset, len)?;
             if kind == SLOT_DIRECTORY || SLOTS_ALTERNATE.contains(&kind) {
@@ -390,6 +396,18 @@ mod tests {
         }
         let placeholder = open(&signed(&plain)).code_signature();
         assert_eq!(placeholder.unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn blobs_of_one_kind_are_refused() {
+        let signed = with_signature(&image(&[7; 8 << 10], None), 12);
+        let range = open(&signed).signature().unwrap();
+        let bytes = &signed[to_usize(range.start)..to_usize(range.end)];
+        // The index of the only blob twice, both of what lies eight bytes further now.
+        let entry = [0, 0, 0, 0, 0, 0, 0, 28];
+        let twice = [&bytes[..8], &[0, 0, 0, 2], &entry, &entry, &bytes[20..]].concat();
+        let error = CodeSignature::parse(&twice, range.start).unwrap_err();
+        assert!(error.to_string().contains("two blobs"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod owners;
 mod packages;
 mod points;
 mod source;
+mod suites;
 mod tiers;
 mod words;
 
@@ -84,6 +85,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * messages have none of the banned phrases, and no more than three types of a crate have one
 ///   name;
 /// * tests that `cargo test` leaves out, and the steps of `scripts/test`, have a tier and a reason;
+/// * the conformance suites cover every device and every store, or a reason says why not;
 /// * links between documents lead to a file and a heading that exist, and the numbers of open points
 ///   are right;
 /// * nothing names the machine it was written on.
@@ -92,6 +94,7 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     faults.extend(points::check(files));
     faults.extend(words::check_types(files));
     faults.extend(circles::check(files));
+    faults.extend(suites::check(files));
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));

@@ -300,7 +300,12 @@ mod tests {
                 .no_memory
         );
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| start(1 << 60, options(1 << 60), &running).err().unwrap().no_memory);
+            let waiting = scope.spawn(|| {
+                start(1 << 60, options(1 << 60), &running)
+                    .err()
+                    .unwrap()
+                    .no_memory
+            });
             drop(active);
             assert!(waiting.join().unwrap());
         });

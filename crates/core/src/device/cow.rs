@@ -389,9 +389,14 @@ impl BlockDevice for CowDevice {
         }
         let state = self.changes.state.read();
         let shown = end.min(state.through).saturating_sub(offset) as usize;
-        buf[shown..].fill(0);
-        if let Some(below) = self.below.as_ref().filter(|_| shown > 0) {
-            below.read_at(offset, &mut buf[..shown])?;
+        match &self.below {
+            Some(below) => {
+                buf[shown..].fill(0);
+                if shown > 0 {
+                    below.read_at(offset, &mut buf[..shown])?;
+                }
+            }
+            None => buf.fill(0),
         }
         for (&number, chunk) in state.chunks.range(offset / CHUNK..end.div_ceil(CHUNK)) {
             let start = number * CHUNK;
@@ -520,6 +525,18 @@ mod tests {
         assert_eq!(below.to_vec()[..22_528], expected[..22_528]);
         assert_eq!(below.to_vec()[22_999], 7, "a change outside of the range");
         assert!(device.write_at(22_999, &[0; 2]).is_err());
+    }
+
+    #[test]
+    fn a_device_over_nothing_reads_as_zeros() {
+        let changes = Arc::new(Changes::new(10_000, Arc::new(Spill::in_memory(1 << 20))));
+        let device = CowDevice::with(changes, None, Access::ReadWrite);
+        device.write_at(5000, &[1; 10]).unwrap();
+        let mut buf = [9; 10_000];
+        device.read_at(0, &mut buf).unwrap();
+        assert_eq!(buf[..5000], [0; 5000]);
+        assert_eq!(buf[5000..5010], [1; 10]);
+        assert_eq!(buf[5010..], [0; 4990]);
     }
 
     #[test]

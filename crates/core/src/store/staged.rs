@@ -203,20 +203,19 @@ impl Store for Staged {
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
+        check_name(to)?;
         let source = self
             .open(from, Open::Read)?
             .ok_or_else(|| Error::not_found(LAYER, from))?;
-        self.0
-            .files
-            .lock()
-            .insert(to.to_owned(), Some(self.new_content(None, 0, false)));
-        let target = self
-            .open(to, Open::Write)?
-            .ok_or_else(|| Error::not_found(LAYER, to))?;
-        regions::copy_all(&*source, &*target)
+        let content = self.new_content(None, 0, false);
+        let target = CowDevice::with(content.changes.clone(), None, Access::ReadWrite);
+        regions::copy_all(&*source, &target)?;
+        self.0.files.lock().insert(to.to_owned(), Some(content));
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        check_name(from)?;
         check_name(to)?;
         let content = self
             .content(from)?
@@ -265,7 +264,8 @@ impl Store for Staged {
         Ok(())
     }
 
-    fn lock(&self, _name: &str, _mode: Lock) -> Result<Guard> {
+    fn lock(&self, name: &str, _mode: Lock) -> Result<Guard> {
+        check_name(name)?;
         Ok(Guard::nothing())
     }
 }
