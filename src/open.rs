@@ -49,7 +49,7 @@ use crate::device::{Access, BlockDevice};
 use crate::fs::Timestamp;
 use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::store::{Local, Store};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 pub(crate) use self::gate::FoundDisk;
 use self::gate::StagedImage;
@@ -266,7 +266,8 @@ pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
     remote::must_be_here(path)?;
     fs::metadata(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => {
-            Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path)
+            let missing = Error::new(Kind::NotFound, LAYER, "does not exist");
+            missing.because(Reason::NoSuchImage).in_file(path)
         }
         _ => Error::io(LAYER, "read metadata", source).in_file(path),
     })

@@ -266,8 +266,9 @@ pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
         Access::ReadWrite => (Open::Write, Lock::Exclusive),
     };
     let file = LocalFile::open_locked(path, mode, lock)?;
-    file.map(Arc::new)
-        .ok_or_else(|| Error::new(Kind::NotFound, LAYER, "does not exist"))
+    file.map(Arc::new).ok_or_else(|| {
+        Error::new(Kind::NotFound, LAYER, "does not exist").because(Reason::NoSuchImage)
+    })
 }
 
 /// Returns the container format of the bytes of `file`. Bytes without a known signature are a raw
@@ -307,7 +308,8 @@ pub(crate) fn stands_alone(image: &Asif) -> Result<()> {
         Kind::NotFound,
         LAYER,
         format!("not a complete disk: {what} {below}"),
-    ))
+    )
+    .because(Reason::LayerAlone))
 }
 
 /// Returns a warning if the extension of an image's name belongs to another format. Detection uses

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::LAYER;
 use crate::container::sparsebundle;
 use crate::store::{FileMode, Guard, Local, LocalFile, Lock, Open};
-use crate::{Error, Kind, Result, platform};
+use crate::{Error, Kind, Reason, Result, platform};
 
 /// The final path of an image, and its temporary path.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl ImagePlace {
             Err(source) if source.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(Error::io(LAYER, "read metadata", source)),
             Ok(_) if !overwrite => {
-                return Err(Error::conflict(LAYER, "already exists"));
+                return Err(Error::conflict(LAYER, "already exists").because(Reason::Exists));
             }
             Ok(meta) => Some(ReplacedImage::lock(target, &meta)?),
         };

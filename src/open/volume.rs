@@ -365,7 +365,11 @@ fn unseen(volumes: &[Volume]) -> Kind {
 }
 
 fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
-    none_of(kind, volumes, "no such volume").named(selector.to_string())
+    let missing = none_of(kind, volumes, "no such volume").named(selector.to_string());
+    match kind {
+        Kind::NotFound => missing.because(Reason::NoSuchVolume),
+        _ => missing,
+    }
 }
 
 /// Returns the error that no volume matches, with a list of the volumes.

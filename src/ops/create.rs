@@ -32,7 +32,7 @@ use crate::open::{self, Draft, Image, NetworkOptions, NewMode};
 use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
 use crate::store::FileMode;
-use crate::{Error, Result, platform};
+use crate::{Error, Reason, Result, platform};
 
 const LAYER: &str = "create";
 /// Block size of all but the largest volumes, in bytes.
@@ -239,7 +239,8 @@ fn create_beside(
     let invalid = |message: String| Err(Error::invalid(LAYER, message).in_file(path));
     if !options.overwrite && fs::symlink_metadata(path).is_ok() {
         // The draft checks this again. Checked here first, to avoid reading the source in vain.
-        return Err(Error::conflict(LAYER, "already exists").in_file(path));
+        let exists = Error::conflict(LAYER, "already exists").because(Reason::Exists);
+        return Err(exists.in_file(path));
     }
     check_holds(path, format)?;
     let blank = options.container(options.len.unwrap_or(0), None);

@@ -15,7 +15,7 @@ use crate::fs::{
 use crate::ops::compress::{CompressOptions, compress_one};
 use crate::ops::filling::FileFill;
 use crate::progress::{NestedProgress, Progress};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "put";
 /// Bytes of contents copied at a time.
@@ -170,7 +170,8 @@ impl PutState<'_> {
                 (true, true) => drop(there.insert(index, (found.id, path))),
                 (false, false) if self.options.overwrite => {}
                 (false, false) => {
-                    return Err(Error::conflict(LAYER, "already exists").named(path));
+                    let exists = Error::conflict(LAYER, "already exists").because(Reason::Exists);
+                    return Err(exists.named(path));
                 }
                 (true, false) => {
                     return Err(
@@ -228,7 +229,7 @@ impl PutState<'_> {
         }
         match there {
             Some(there) if !self.options.overwrite || there.kind == FileKind::Folder => {
-                Err(Error::conflict(LAYER, "already exists"))
+                Err(Error::conflict(LAYER, "already exists").because(Reason::Exists))
             }
             _ => self.make(folder, name, index, node),
         }

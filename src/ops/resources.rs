@@ -153,7 +153,8 @@ pub fn add(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: bool) -> 
             Some(_) => {
                 let message = "already exists with other contents";
                 let name = format!("{}:{}", resource.kind, resource.id);
-                return Err(Error::conflict("resource", message).named(name));
+                let exists = Error::conflict("resource", message).because(Reason::Exists);
+                return Err(exists.named(name));
             }
         }
     }
@@ -169,7 +170,8 @@ pub fn add_license(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
     };
     if let Some(old) = resources.iter().find(of_another).filter(|_| !replace) {
         let message = "belongs to another license";
-        return Err(Error::conflict("resource", message).named(format!("{}:{}", old.kind, old.id)));
+        let exists = Error::conflict("resource", message).because(Reason::Exists);
+        return Err(exists.named(format!("{}:{}", old.kind, old.id)));
     }
     resources.retain(|resource| !udif::LICENSE_KINDS.contains(&resource.kind.as_str()));
     add(resources, new, replace)

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::{fmt, io};
 
 use bandsaw::error::Place;
-use bandsaw::fs::source::NAMES;
 use bandsaw::{Error, Kind, Reason};
 use serde::Serialize;
 
@@ -115,7 +114,7 @@ impl Failure {
     /// Returns the same failure with this hint if it has none, and a path in a volume does not
     /// exist.
     pub(crate) fn hint_if_missing(self, hint: impl FnOnce() -> String) -> Self {
-        let is_missing = self.error.kind() == Kind::NotFound && self.error.layer() == "path";
+        let is_missing = self.error.reason() == Some(Reason::NoSuchPath);
         match self.hint {
             None if is_missing => self.hint(hint()),
             _ => self,
@@ -382,13 +381,7 @@ fn hint(error: &Error) -> Option<Cow<'static, str>> {
             ),
             _ => None,
         },
-        Kind::Conflict if error.layer() == NAMES => Some("rename one of the two"),
-        Kind::WrongKey if error.layer() == "volume encryption" => Some(passphrase::VOLUME_HINT),
         Kind::WrongKey => Some(passphrase::HINT),
-        Kind::NotFound if error.layer() == "volume" => {
-            let image = error.file()?;
-            return Some(format!("run `bandsaw info {image}` to see its contents").into());
-        }
         _ => None,
     };
     hint.map(Cow::Borrowed)
@@ -429,10 +422,13 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
             "run `bandsaw passwd list {image}` to see the key entries, then change a passphrase \
              again to remove the old ones"
         ),
-        Reason::NoVolumes => format!("run `bandsaw info {image}` to see its contents"),
+        Reason::NoVolumes | Reason::NoSuchVolume => {
+            format!("run `bandsaw info {image}` to see its contents")
+        }
         Reason::CaseIgnored => "create a case-sensitive volume (--fs apfs-case-sensitive or --fs \
                                 hfsx), or rename one of the two"
             .into(),
+        Reason::SameName => "rename one of the two".into(),
         // Verbs know the options that help.
         _ => return None,
     };

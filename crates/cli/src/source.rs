@@ -363,7 +363,12 @@ pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
         {
             "a name that begins with ./ is a host file; omit ./ to name an object in an image"
         }
-        Kind::NotFound if error.layer() == "image" => {
+        Kind::NotFound
+            if matches!(
+                error.reason(),
+                Some(Reason::NoSuchImage | Reason::LayerAlone)
+            ) =>
+        {
             return match image
                 .to_str()
                 .and_then(snapshot_of)

@@ -6,7 +6,6 @@ use std::path::Path;
 use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
-use bandsaw::fs::source::NAMES;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
@@ -149,7 +148,7 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 /// Adds a hint to an error of making an image.
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
     let hint = match error.kind() {
-        Kind::Conflict if !container.overwrite && error.layer() != NAMES => {
+        Kind::Conflict if !container.overwrite && error.reason() == Some(Reason::Exists) => {
             "use --overwrite to replace it"
         }
         Kind::Invalid

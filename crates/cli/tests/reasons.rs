@@ -92,6 +92,31 @@ const CASES: &[Case] = &[
         args: &["create", "case.img", "--from", "case", "--fs", "hfs+"],
         message: "README", hint: "--fs hfsx",
     },
+    Case {
+        reason: Reason::SameName, kind: "conflict",
+        args: &["create", "same.img", "--from", "same", "--fs", "hfsx"],
+        message: "composition", hint: "rename one of the two",
+    },
+    Case {
+        reason: Reason::Exists, kind: "conflict", args: &["create", "blank.img", "--size", "4m"],
+        message: "already exists", hint: "--overwrite",
+    },
+    Case {
+        reason: Reason::NoSuchImage, kind: "not_found", args: &["ls", "absent.img"],
+        message: "does not exist", hint: "",
+    },
+    Case {
+        reason: Reason::LayerAlone, kind: "not_found", args: &["ls", "layer.asif"],
+        message: "a layer over", hint: "blank.img",
+    },
+    Case {
+        reason: Reason::NoSuchVolume, kind: "not_found", args: &["ls", "blank.img:9:/"],
+        message: "no such volume", hint: "bandsaw info blank.img",
+    },
+    Case {
+        reason: Reason::NoSuchPath, kind: "not_found", args: &["stat", "plain.img:/absent"],
+        message: "absent", hint: "",
+    },
 ];
 
 /// The images of [`CASES`]. The lock of `used.img` is held by the returned file.
@@ -104,13 +129,16 @@ fn images() -> (Scratch, File) {
     scratch.write("new", "new");
     scratch.write("case/README", "");
     scratch.write("case/readme", "");
+    scratch.write("same/caf\u{e9}", "");
+    scratch.write("same/cafe\u{301}", "");
     let create = |name: &str, args: &[&str]| {
         scratch.ok(&[&["create", name][..], args].concat());
     };
-    for name in ["used.img", "repaired.img", "bad.img"] {
+    for name in ["used.img", "repaired.img", "bad.img", "plain.img"] {
         create(name, &["--size", "8m", "--fs", "hfs+"]);
     }
     create("blank.img", &["--size", "4m"]);
+    scratch.ok(&["stack", "create", "blank.img", "layer.asif"]);
     edit(&scratch, "bad.img", |bytes| {
         let middle = bytes.len() / 2;
         bytes[1 << 19..middle].fill(0);

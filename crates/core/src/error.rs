@@ -102,6 +102,18 @@ reasons! {
     NoVolumes = "no-volumes",
     /// The names of two sources differ only in case, and the volume ignores case.
     CaseIgnored = "case-ignored",
+    /// The names of two sources are the same on the volume.
+    SameName = "same-name",
+    /// The target exists, and overwriting was not asked for.
+    Exists = "exists",
+    /// The image does not exist.
+    NoSuchImage = "no-such-image",
+    /// The image is a layer of a stack, and the images below it were not named.
+    LayerAlone = "layer-alone",
+    /// The image has no such volume.
+    NoSuchVolume = "no-such-volume",
+    /// The volume has no such path.
+    NoSuchPath = "no-such-path",
 }
 
 /// A place in a layer where an error occurred.

@@ -226,11 +226,12 @@ pub trait FileSystemExt: FileSystem {
                     "path",
                     "does not exist: a parent in the path is not a folder",
                 )
+                .because(Reason::NoSuchPath)
                 .named(path));
             }
             at = self
                 .lookup(at.id, part)?
-                .ok_or_else(|| Error::not_found("path", path))?;
+                .ok_or_else(|| Error::not_found("path", path).because(Reason::NoSuchPath))?;
         }
         Ok(at)
     }

@@ -12,9 +12,6 @@ use super::{FileKind, Timestamp};
 use bandsaw_core::platform::{self, Next};
 use bandsaw_core::{Error, Reason, Result};
 
-/// The layer of errors about names that cannot be told apart.
-pub const NAMES: &str = "names";
-
 /// A tree from which a volume is built. Node 0 is the root folder; the index of a node's parent is
 /// smaller than its own.
 #[derive(Debug)]
@@ -64,11 +61,13 @@ impl Tree {
             "the name is the same on the volume as {}: {why}",
             self.path(b)
         );
-        let error = Error::conflict(NAMES, message).named(self.path(a));
-        match differ_in_case {
-            true => error.because(Reason::CaseIgnored),
-            false => error,
-        }
+        let reason = match differ_in_case {
+            true => Reason::CaseIgnored,
+            false => Reason::SameName,
+        };
+        Error::conflict("names", message)
+            .because(reason)
+            .named(self.path(a))
     }
 }
 

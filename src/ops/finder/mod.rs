@@ -23,7 +23,7 @@ pub use self::settings::{
 use crate::fs::hfsplus::layout::mac_date;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Timestamp, UF_HIDDEN};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 const LAYER: &str = "finder";
 
@@ -192,7 +192,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// Returns the entry of the root with this name.
 fn find(tree: &Tree, name: &str) -> Result<u32> {
-    child(tree, 0, name).ok_or_else(|| Error::not_found(LAYER, name))
+    child(tree, 0, name).ok_or_else(|| Error::not_found(LAYER, name).because(Reason::NoSuchPath))
 }
 
 fn child(tree: &Tree, parent: u32, name: &str) -> Option<u32> {

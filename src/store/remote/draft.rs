@@ -17,7 +17,7 @@ use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
 use crate::sync::Mutex;
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// The generation of a bundle's first writer.
 const FIRST: u64 = 1;
@@ -99,7 +99,7 @@ impl Remote {
 }
 
 fn taken() -> Error {
-    Error::conflict(LAYER, "already exists")
+    Error::conflict(LAYER, "already exists").because(Reason::Exists)
 }
 
 fn has_files(log: &Log) -> bool {

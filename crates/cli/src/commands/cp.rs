@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::address::{Address, ImagePath, shown};
-use bandsaw::fs::source::{NAMES, Tree};
+use bandsaw::fs::source::Tree;
 use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
 use bandsaw::ops::import;
 use bandsaw::ops::put::{PutOptions, PutReport, put};
-use bandsaw::{Error, Kind, size};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -253,7 +253,7 @@ impl Cp {
             compress: self.compressing.options(self.level)?,
         };
         put(&found.tree, &**fs, &folder, &options, bar).map_err(|error| match error.kind() {
-            Kind::Conflict if error.layer() != NAMES => {
+            Kind::Conflict if error.reason() == Some(Reason::Exists) => {
                 Failure::from(error).hint("use --overwrite to replace existing files")
             }
             _ => error.into(),

@@ -9,7 +9,7 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::finder::{Background, Window};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
-use bandsaw::{Error, Kind, size};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 
 use super::create::epoch;
@@ -216,10 +216,10 @@ impl Dmg {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Conflict if !self.overwrite && error.layer() == "create" => {
+            Kind::Conflict if !self.overwrite && error.reason() == Some(Reason::Exists) => {
                 Failure::from(error).hint("use --overwrite to replace it")
             }
-            Kind::NotFound if error.layer() == "finder" => Failure::from(error)
+            Kind::NotFound if error.reason() == Some(Reason::NoSuchPath) => Failure::from(error)
                 .hint("only objects in the root of the volume can be placed or hidden"),
             _ => error.into(),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bandsaw::fs::{FileKind, FileSystemExt, FileSystemMut};
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
@@ -70,7 +70,9 @@ impl Rm {
             return if self.force {
                 Ok(None)
             } else {
-                Err(Error::not_found("path", path).into())
+                Err(Error::not_found("path", path)
+                    .because(Reason::NoSuchPath)
+                    .into())
             };
         };
         if self.recursive && found.kind == FileKind::Folder {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::udif::SplitMethod;
 use bandsaw::ops::segment::{SegmentOptions, segment};
-use bandsaw::{Error, Kind, size};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ impl RewriteArgs {
     /// Adds a hint to a refusal.
     pub(crate) fn advise(&self, error: Error) -> Failure {
         let hint = match error.kind() {
-            Kind::Conflict if !self.overwrite && error.layer() == "image" => {
+            Kind::Conflict if !self.overwrite && error.reason() == Some(Reason::Exists) => {
                 "use --overwrite to replace it"
             }
             _ => return error.into(),

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::SystemTime;
 
-use bandsaw::Error;
 use bandsaw::fs::{Change, NewKind, NewNode, Timestamp};
+use bandsaw::{Error, Reason};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
@@ -45,7 +45,11 @@ impl Touch {
                 let mut action = Action::Touched;
                 let id = match change::try_resolve(fs, path)? {
                     Some(found) => found.id,
-                    None if self.no_create => return Err(Error::not_found("path", path).into()),
+                    None if self.no_create => {
+                        return Err(Error::not_found("path", path)
+                            .because(Reason::NoSuchPath)
+                            .into());
+                    }
                     None => {
                         let (folder, name) = change::parent(fs, path)?;
                         action = Action::Created;

@@ -15,7 +15,7 @@ use super::layout::{
 use super::store::Store;
 use crate::{LockedVolume, VolumeKey};
 use bandsaw_core::crypt::{MAX_ITERATIONS, Xts, pbkdf2_sha256, unwrap_key};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "apfs keybag";
 /// Layer of errors about a wrong key, the same for all file systems.
@@ -135,7 +135,11 @@ impl VolumeLock {
             VolumeKey::Recovery(secret) => (secret, true),
         };
         let failed = |kind, message: &'static str| {
-            Err(Error::new(kind, LOCKED_LAYER, message).named(&self.locked.name))
+            let failed = Error::new(kind, LOCKED_LAYER, message).named(&self.locked.name);
+            Err(match kind {
+                Kind::WrongKey => failed.because(Reason::VolumeLocked),
+                _ => failed,
+            })
         };
         let mut hardware = self.volume_key.flags & blob_flags::HARDWARE != 0;
         // Limit for the iterations of all records together.

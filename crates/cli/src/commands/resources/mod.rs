@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::container::udif::Resource;
 use bandsaw::device::Access;
 use bandsaw::ops::resources::{EditOptions, edit};
-use bandsaw::{Error, Kind, Result, open};
+use bandsaw::{Error, Kind, Reason, Result, open};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
@@ -195,9 +195,9 @@ fn change(
     };
     let bar = Bar::new(output);
     let opening: open::OpenOptions<'_> = from.opening.options(Access::ReadWrite);
-    let mut after = Vec::new();
+    let (mut after, mut exists) = (Vec::new(), false);
     let changed = edit(Path::new(&path), &options, &opening, &bar, |resources| {
-        change(resources)?;
+        change(resources).inspect_err(|error| exists = error.reason() == Some(Reason::Exists))?;
         after = resources
             .iter()
             .filter(|resource| resource.kind != "blkx")
@@ -207,7 +207,7 @@ fn change(
     });
     drop(bar);
     match changed {
-        Err(error) if error.kind() == Kind::Conflict && error.layer() == "resource" => {
+        Err(error) if exists => {
             Err(error).advise(Kind::Conflict, || "use --replace to replace it".into())
         }
         Err(error) => Err(to.rewriting.advise(error)),

@@ -6,7 +6,7 @@ use std::path::Path;
 use bandsaw::container::stack::Role;
 use bandsaw::device::Access;
 use bandsaw::open::stack::{LayerOptions, create_layer, open_layer};
-use bandsaw::{Kind, size};
+use bandsaw::{Kind, Reason, size};
 use clap::{Args, ValueHint};
 
 use super::{advise, split};
@@ -77,7 +77,7 @@ impl Create {
         if exists
             && made
                 .as_ref()
-                .is_err_and(|error| error.kind() == Kind::Conflict && error.layer() == "image")
+                .is_err_and(|error| error.reason() == Some(Reason::Exists))
         {
             return made.advise(Kind::Conflict, || {
                 "use --overwrite to replace it".to_owned()
