@@ -71,7 +71,10 @@ impl KeyFile {
             return Ok(None);
         }
         let (mode, locks) = match access {
-            Access::ReadWrite => (Open::Write, sparsebundle::lock_unused(store)?),
+            Access::ReadWrite => {
+                sparsebundle::check_changeable(store)?;
+                (Open::Write, sparsebundle::lock_unused(store)?)
+            }
             Access::ReadOnly => (Open::Read, Vec::new()),
         };
         let Some((name, token)) = sparsebundle::open_token(store, mode)? else {

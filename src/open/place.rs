@@ -256,6 +256,7 @@ impl ReplacedImage {
         if !sparsebundle::is_bundle(&store)? {
             return refused("a folder that is not a sparse bundle");
         }
+        sparsebundle::check_changeable(&store)?;
         Ok(Self::Folder(sparsebundle::lock_unused(&store)?))
     }
 }

@@ -57,6 +57,9 @@ const TOKEN: &str = "token";
 const LOCK: &str = "lock";
 /// Folder of the snapshots of a bundle, one folder each, see `ops::snapshot`.
 pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";
+/// File that marks a folder as the state of a bundle that a program keeps to return to, and that
+/// lists its files. Such a bundle is never opened for changes.
+pub const STATE: &str = ".bandsaw/state.json";
 
 /// Band size of a new bundle, unless the disk is so large that it would have too many bands.
 const DEFAULT_BAND_SIZE: u64 = 8 << 20;
@@ -399,6 +402,9 @@ fn warnings_of_size(info: &plist::Info) -> Vec<String> {
 
 /// Acquires both locks, the newer one first: systems before DiskImages2 know only `token`.
 fn lock(store: &dyn Store, access: Access) -> Result<[Guard; 2]> {
+    if access == Access::ReadWrite {
+        check_changeable(store)?;
+    }
     let mode = if access == Access::ReadOnly {
         Lock::Shared
     } else {
@@ -426,8 +432,34 @@ pub(crate) fn has_snapshots(store: &dyn Store) -> Result<bool> {
     }
 }
 
+/// Returns true if the folder is a kept state of a bundle rather than a bundle in use: it has the
+/// file [`STATE`]. Buckets have none.
+pub fn is_state(store: &dyn Store) -> Result<bool> {
+    match store.stat(STATE) {
+        // A bucket refuses the name, which is among those of its log.
+        Err(error) if error.kind() == Kind::Invalid => Ok(false),
+        found => Ok(found?.is_some()),
+    }
+}
+
+/// Refuses a kept state of a bundle. [`Kind::ReadOnly`].
+pub(crate) fn check_changeable(store: &dyn Store) -> Result<()> {
+    if is_state(store)? {
+        let message =
+            "a kept state of a bundle, which is never changed; copy it to change the copy";
+        return Err(Error::new(Kind::ReadOnly, LAYER, message).named(STATE));
+    }
+    Ok(())
+}
+
+/// Acquires the locks of a bundle whose files are changed without opening it. They are created if
+/// missing. [`Kind::Conflict`] if the bundle is in use, [`Kind::ReadOnly`] if it is a kept state.
+pub fn lock_exclusive(store: &dyn Store) -> Result<[Guard; 2]> {
+    lock(store, Access::ReadWrite)
+}
+
 /// Acquires the locks of a bundle that is read and must not be written concurrently.
-pub(crate) fn lock_shared(store: &dyn Store) -> Result<[Guard; 2]> {
+pub fn lock_shared(store: &dyn Store) -> Result<[Guard; 2]> {
     lock(store, Access::ReadOnly)
 }
 

@@ -384,6 +384,7 @@ impl RepairPlan {
 
 /// Acquires the locks for a repair, even if the bundle does not open.
 pub fn locks(store: &dyn Store) -> Result<[Guard; 2]> {
+    super::check_changeable(store)?;
     Ok([
         store.lock(LOCK, Lock::Exclusive)?,
         store.lock(TOKEN, Lock::Exclusive)?,

@@ -198,6 +198,7 @@ fn lock_bundle(store: &dyn Store, access: Access) -> Result<Vec<Guard>> {
     if access == Access::ReadOnly {
         return sparsebundle::lock_shared(store).map(Vec::from);
     }
+    sparsebundle::check_changeable(store)?;
     let locks = sparsebundle::lock_unused(store)?;
     Ok(if locks.is_empty() {
         sparsebundle::locks(store)?.into()

@@ -1,0 +1,225 @@
+//! The folder of a sparse bundle: its files, and how they are told from changed ones.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bandsaw::container::sparsebundle;
+use bandsaw::store::{Guard, Local};
+use bandsaw::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{LAYER, failed};
+
+/// The folder that only Bandsaw uses.
+const OURS: &str = ".bandsaw";
+/// Prefix of unfinished files of [`Local`].
+const UNFINISHED: &str = ".bandsaw-new-";
+/// The lock of a bundle, which is no part of its contents.
+const LOCK: &str = "lock";
+/// The list that every bundle has.
+pub(crate) const INFO: &str = "Info.plist";
+/// A file that exists while the bands get another size.
+const REBANDING: &str = "rebanding.plist";
+/// Maximum depth of folders. Bundles have two levels.
+const DEPTH: usize = 8;
+
+/// The numbers by which an unchanged file is recognized.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Length in bytes.
+    pub len: u64,
+    /// Time of the last change of the contents, in nanoseconds since 1970.
+    pub modified: i64,
+    /// Time of the last change of the file's metadata, in nanoseconds since 1970.
+    pub changed: i64,
+    /// The file's number in its file system.
+    pub inode: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(meta: &Metadata) -> Self {
+        let nanos =
+            |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+        Self {
+            len: meta.len(),
+            modified: nanos(meta.mtime(), meta.mtime_nsec()),
+            changed: nanos(meta.ctime(), meta.ctime_nsec()),
+            inode: meta.ino(),
+        }
+    }
+
+    /// Returns true if both are of one file with the same contents, which may have been renamed in
+    /// the meantime.
+    pub(crate) fn is_same_file(&self, other: &Self) -> bool {
+        (self.len, self.modified, self.inode) == (other.len, other.modified, other.inode)
+    }
+}
+
+/// The files of a bundle by name.
+pub type Listing = BTreeMap<String, Identity>;
+
+/// A sparse bundle in a folder of this host.
+#[derive(Debug)]
+pub struct BundleFolder {
+    path: PathBuf,
+    store: Local,
+}
+
+impl BundleFolder {
+    /// Opens the bundle in the folder at `path`. [`Kind::Unsupported`] if it is none,
+    /// [`Kind::ReadOnly`] if it is a state of one.
+    pub fn open(path: &Path) -> Result<Self> {
+        let meta = fs::metadata(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => Error::not_found(LAYER, path.display().to_string()),
+            _ => failed("open", path)(source),
+        })?;
+        let folder = Self {
+            path: path.to_owned(),
+            store: Local::new(path),
+        };
+        if !meta.is_dir() {
+            return Err(folder.not_a_bundle());
+        }
+        folder.check_folder(OURS)?;
+        folder.check_folder("bands")?;
+        if sparsebundle::is_state(&folder.store)? {
+            let message = "a kept state of a bundle, expected the bundle itself";
+            return Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path));
+        }
+        // Lists can be lost, and are away while files are moved.
+        let has_bands = path.join("bands").is_dir();
+        if !has_bands && !sparsebundle::is_bundle(&folder.store)? {
+            return Err(folder.not_a_bundle());
+        }
+        Ok(folder)
+    }
+
+    fn not_a_bundle(&self) -> Error {
+        let message = "not a sparse bundle: only these have states";
+        Error::unsupported(LAYER, message).in_file(&self.path)
+    }
+
+    /// Refuses a name that is something else than a folder. A symbolic link would lead out of the
+    /// bundle.
+    fn check_folder(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        match fs::symlink_metadata(&path) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(failed("read metadata", &path)(source)),
+            Ok(meta) if meta.is_dir() => Ok(()),
+            Ok(_) => Err(Error::unsupported(LAYER, "expected a folder").in_file(path)),
+        }
+    }
+
+    /// Returns the bundle without the handles of folders that were renamed since they were opened.
+    pub(crate) fn reopened(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            store: Local::new(&self.path),
+        }
+    }
+
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn store(&self) -> &Local {
+        &self.store
+    }
+
+    /// Returns the name of the folder.
+    pub fn name(&self) -> Result<&str> {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.ok_or_else(|| {
+            Error::unsupported(LAYER, "the name is empty or not UTF-8").in_file(&self.path)
+        })
+    }
+
+    /// Acquires the locks of a bundle that is read and must not be written concurrently.
+    pub(crate) fn lock_shared(&self) -> Result<[Guard; 2]> {
+        sparsebundle::lock_shared(&self.store).map_err(|error| error.in_file(&self.path))
+    }
+
+    /// Acquires the locks of a bundle whose files are changed.
+    pub(crate) fn lock_exclusive(&self) -> Result<[Guard; 2]> {
+        sparsebundle::lock_exclusive(&self.store).map_err(|error| error.in_file(&self.path))
+    }
+
+    /// Lists all files of the bundle but its lock and what only Bandsaw uses.
+    pub fn list(&self) -> Result<Listing> {
+        let mut listing = list(&self.path)?;
+        listing.remove(LOCK);
+        if listing.contains_key(REBANDING) {
+            let message = "a change of the band size was interrupted; finish it with `bandsaw \
+                           reband` first";
+            return Err(Error::conflict(LAYER, message).in_file(&self.path));
+        }
+        Ok(listing)
+    }
+
+    /// Returns the identity of a file. `None`: there is none.
+    pub(crate) fn identity(&self, name: &str) -> Result<Option<Identity>> {
+        identity(&self.path.join(name))
+    }
+}
+
+/// Returns the identity of the file at `path`. `None`: there is none.
+pub(crate) fn identity(path: &Path) -> Result<Option<Identity>> {
+    match fs::symlink_metadata(path) {
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(failed("read metadata", path)(source)),
+        Ok(meta) if meta.is_file() => Ok(Some(Identity::of(&meta))),
+        Ok(_) => Err(Error::conflict(LAYER, "expected a file").in_file(path)),
+    }
+}
+
+/// Lists all files in a folder by their names below it, except for those in `.bandsaw`.
+pub(crate) fn list(root: &Path) -> Result<Listing> {
+    let mut listing = Listing::new();
+    walk(root, "", DEPTH, &mut listing)?;
+    Ok(listing)
+}
+
+fn walk(root: &Path, prefix: &str, depth: usize, listing: &mut Listing) -> Result<()> {
+    let folder = root.join(prefix);
+    if depth == 0 {
+        return Err(Error::limit(LAYER, "too many levels of folders").in_file(folder));
+    }
+    let list = failed("list", &folder);
+    for entry in fs::read_dir(&folder).map_err(&list)? {
+        let entry = entry.map_err(&list)?;
+        let Ok(last) = entry.file_name().into_string() else {
+            let message = "the name is not UTF-8";
+            return Err(Error::unsupported(LAYER, message).in_file(entry.path()));
+        };
+        if last.starts_with(UNFINISHED) || (prefix.is_empty() && last == OURS) {
+            continue;
+        }
+        let path = entry.path();
+        let meta = match fs::symlink_metadata(&path) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Err(changed(root)),
+            meta => meta.map_err(failed("read metadata", &path))?,
+        };
+        let name = format!("{prefix}{last}");
+        if meta.is_dir() {
+            walk(root, &format!("{name}/"), depth - 1, listing)?;
+        } else if meta.is_file() {
+            listing.insert(name, Identity::of(&meta));
+        } else {
+            let message = "a symbolic link or special file, which a bundle does not have";
+            return Err(Error::unsupported(LAYER, message).in_file(path));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error about a bundle that another program changed.
+pub(crate) fn changed(path: &Path) -> Error {
+    let message = "the bundle was changed by another program in the meantime; run the command \
+                   again when the bundle is not in use";
+    Error::conflict(LAYER, message).in_file(path)
+}

@@ -1,0 +1,176 @@
+//! Removing old states by a policy.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use bandsaw::fs::{DateTime, Timestamp};
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind, Result};
+
+use crate::manifest::Manifest;
+use crate::shelf::{GOING, Shelf, State};
+use crate::{LAYER, failed};
+
+/// The states to keep, as restic's `forget` counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The newest ones.
+    pub last: u64,
+    /// The newest one of each of so many days that have one, in UTC.
+    pub daily: u64,
+    /// The newest one of each of so many weeks, which begin on Monday.
+    pub weekly: u64,
+}
+
+/// The result of [`forget`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Names of the states that stay, the oldest first.
+    pub kept: Vec<String>,
+    /// Names of the states that were removed, or are to be.
+    pub removed: Vec<String>,
+    /// Names of states that are not whole, or of another version: neither counted nor removed.
+    pub ignored: Vec<String>,
+}
+
+/// Removes the states that a policy does not keep. The newest sound state always stays; before
+/// another one is removed, every file of it is read.
+///
+/// [`Kind::Invalid`] if the policy keeps nothing, [`Kind::Conflict`] if no state is sound,
+/// [`Kind::Corrupt`] if the newest sound state is damaged. Then nothing is removed.
+pub fn forget(
+    shelf: &Shelf,
+    policy: Policy,
+    dry_run: bool,
+    progress: &dyn Progress,
+) -> Result<Forgotten> {
+    if policy == Policy::default() {
+        let message = "the policy keeps nothing";
+        return Err(Error::invalid(LAYER, message));
+    }
+    let _states = shelf.lock()?;
+    let states = shelf.list()?;
+    let mut forgotten = choose(&states, policy);
+    if forgotten.removed.is_empty() {
+        return Ok(forgotten);
+    }
+    let newest = states.iter().rev().find(|state| state.is_sound());
+    let Some((newest, manifest)) = newest.and_then(|state| Some((&state.id, state.whole()?)))
+    else {
+        let message = "no state is sound, so none is removed";
+        return Err(Error::conflict(LAYER, message).in_file(shelf.folder()));
+    };
+    check_whole(shelf, newest, manifest, progress)?;
+    if forgotten.removed.contains(newest) {
+        forgotten.removed.retain(|id| id != newest);
+        let is_kept = |state: &&State| state.id == *newest || forgotten.kept.contains(&state.id);
+        forgotten.kept = states
+            .iter()
+            .filter(is_kept)
+            .map(|state| state.id.clone())
+            .collect();
+    }
+    if !dry_run {
+        for id in &forgotten.removed {
+            progress.check()?;
+            let going = shelf.path(&shelf.unused_name(GOING)?);
+            let path = shelf.path(id);
+            fs::rename(&path, &going)
+                .and_then(|()| bandsaw::platform::sync_folder(shelf.folder()))
+                .and_then(|()| fs::remove_dir_all(&going))
+                .map_err(failed("remove", &path))?;
+        }
+        if !forgotten.removed.is_empty() {
+            shelf.sync_names()?;
+        }
+    }
+    Ok(forgotten)
+}
+
+fn check_whole(
+    shelf: &Shelf,
+    id: &str,
+    manifest: &Manifest,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let damaged = shelf.verify(id, manifest, progress)?;
+    match damaged.first() {
+        None => Ok(()),
+        Some(first) => {
+            let message = format!(
+                "the newest sound state is damaged ({} files, {first} first), so none is removed",
+                damaged.len()
+            );
+            Err(Error::new(Kind::Corrupt, LAYER, message).in_file(shelf.path(id)))
+        }
+    }
+}
+
+/// Applies the policy to states that are whole.
+fn choose(states: &[State], policy: Policy) -> Forgotten {
+    let mut kept = BTreeSet::new();
+    let newest_first = || {
+        let states = states.iter().enumerate().rev();
+        states.filter_map(|(at, state)| Some((at, state.whole()?.listed)))
+    };
+    kept.extend(newest_first().take(length(policy.last)).map(|(at, _)| at));
+    let buckets: [(u64, fn(i64) -> i64); 2] = [(policy.daily, day), (policy.weekly, week)];
+    for (count, bucket) in buckets {
+        let mut seen = BTreeSet::new();
+        for (at, listed) in newest_first() {
+            if seen.len() < length(count) && seen.insert(bucket(listed)) {
+                kept.insert(at);
+            }
+        }
+    }
+    let mut forgotten = Forgotten {
+        kept: Vec::new(),
+        removed: Vec::new(),
+        ignored: Vec::new(),
+    };
+    for (at, state) in states.iter().enumerate() {
+        let list = match state.whole() {
+            None => &mut forgotten.ignored,
+            Some(_) if kept.contains(&at) => &mut forgotten.kept,
+            Some(_) => &mut forgotten.removed,
+        };
+        list.push(state.id.clone());
+    }
+    forgotten
+}
+
+fn length(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Returns the number of a day in UTC.
+fn day(nanos: i64) -> i64 {
+    nanos.div_euclid(86_400_000_000_000)
+}
+
+/// Returns the number of a week: 1 January 1970 was a Thursday.
+fn week(nanos: i64) -> i64 {
+    (day(nanos) + 3).div_euclid(7)
+}
+
+impl State {
+    /// Returns the date of a state that is whole, in UTC.
+    pub fn date(&self) -> Option<DateTime> {
+        let seconds = self.whole()?.listed.div_euclid(1_000_000_000);
+        Some(Timestamp::from_seconds(seconds).date_time())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weeks_begin_on_monday() {
+        let at = |day: i64| day * 86_400_000_000_000;
+        // 5 January 1970 was a Monday.
+        assert_eq!(week(at(4)), week(at(10)));
+        assert_ne!(week(at(3)), week(at(4)));
+        assert_ne!(week(at(10)), week(at(11)));
+    }
+}

@@ -1,0 +1,68 @@
+//! Kept states of a sparse bundle, to which it can return after damage.
+//!
+//! ```text
+//! .bandsaw/states/ID/      keep.rs, shelf.rs      a bundle of its own, with state.json, its list of files
+//! .bandsaw/roll-back/      roll_back.rs           files that a roll-back replaced, until it is committed
+//! .bandsaw/verification/   verification.rs        property lists that a reset replaced
+//! ```
+//!
+//! States share unchanged files among themselves as hard links, never with the bundle: macOS writes
+//! to bands in place. Every change of a bundle goes through [`swap`], which can be resumed and undone.
+#![forbid(unsafe_code)]
+
+mod bundle;
+mod forget;
+mod hash;
+mod keep;
+mod manifest;
+mod roll_back;
+mod sealed;
+mod shelf;
+mod swap;
+mod verification;
+
+pub use bundle::{BundleFolder, Identity, Listing};
+pub use forget::{Forgotten, Policy, forget};
+pub use keep::{Check, KeepOptions, KeepPlan, Kept, keep, plan_keep};
+pub use manifest::{Manifest, Soundness, StateFile};
+pub use roll_back::{RollBackPlan, RolledBack, roll_back, roll_back_plan};
+pub use shelf::{Condition, Shelf, State};
+pub use swap::{Phase, commit, undo};
+pub use verification::{Reset, reset_verification, verification_state};
+
+use std::io;
+
+use bandsaw::Error;
+
+const LAYER: &str = "states";
+
+/// The folder of a change of a bundle, within the bundle: which verb made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// [`roll_back`].
+    RollBack,
+    /// [`reset_verification`].
+    Verification,
+}
+
+impl Change {
+    /// Returns the folder of the change's files, with a `/` at its end.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::RollBack => ".bandsaw/roll-back/",
+            Self::Verification => ".bandsaw/verification/",
+        }
+    }
+
+    /// Returns the verb of the command that makes, resumes and undoes the change.
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::RollBack => "timemachine roll-back",
+            Self::Verification => "timemachine reset-verification",
+        }
+    }
+}
+
+fn failed(doing: &'static str, path: &std::path::Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::io(LAYER, doing, source).in_file(path)
+}

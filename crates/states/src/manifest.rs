@@ -1,0 +1,99 @@
+//! The list of a state's files, `.bandsaw/state.json`.
+
+use std::collections::BTreeMap;
+
+use bandsaw::container::sparsebundle::STATE;
+use bandsaw::store::{Local, check_name};
+use serde::{Deserialize, Serialize};
+
+use crate::bundle::Identity;
+use crate::sealed::{self, Found};
+use bandsaw::Result;
+
+/// Version of the format. States of another version are neither used nor removed.
+pub(crate) const FORMAT: u64 = 1;
+
+/// The result of the check of a state when it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Soundness {
+    /// Everything was checked, and nothing is damaged.
+    Sound,
+    /// Damage was found.
+    Damaged,
+    /// It is encrypted, and no key was given.
+    Locked,
+    /// The contents are of a kind that cannot be checked.
+    Unknown,
+    /// No check was asked for.
+    Unchecked,
+}
+
+impl Soundness {
+    /// Returns the name for programs and people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sound => "sound",
+            Self::Damaged => "damaged",
+            Self::Locked => "locked",
+            Self::Unknown => "unknown",
+            Self::Unchecked => "unchecked",
+        }
+    }
+}
+
+/// A file of a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateFile {
+    /// BLAKE3 of the contents, in hexadecimal.
+    pub hash: String,
+    /// Length in bytes.
+    pub len: u64,
+    /// Modification time of the state's file, in nanoseconds since 1970.
+    pub modified: i64,
+    /// The bundle's file when the state was made.
+    pub live: Identity,
+}
+
+/// The contents of a state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Position in the order of states: clocks can run backwards.
+    pub sequence: u64,
+    /// When the bundle's files were listed, in nanoseconds since 1970.
+    pub listed: i64,
+    /// The name of the bundle.
+    pub bundle: String,
+    /// The result of the check.
+    pub check: Soundness,
+    /// Bytes that were copied for it: it shares the others with earlier states.
+    pub copied: u64,
+    /// The files by name.
+    pub files: BTreeMap<String, StateFile>,
+}
+
+impl Manifest {
+    /// Returns the number of bytes of all files.
+    pub fn size(&self) -> u64 {
+        self.files
+            .values()
+            .fold(0, |sum, file| sum.saturating_add(file.len))
+    }
+
+    pub(crate) fn put(&self, store: &Local, folder: &str) -> Result<()> {
+        sealed::put(store, &format!("{folder}{STATE}"), FORMAT, self)
+    }
+
+    pub(crate) fn get(store: &Local, folder: &str) -> Result<Found<Self>> {
+        let found = sealed::get::<Self>(store, &format!("{folder}{STATE}"), FORMAT)?;
+        Ok(match found {
+            Found::Whole(list) if !list.files.keys().all(|name| is_inside(name)) => Found::Damaged,
+            found => found,
+        })
+    }
+}
+
+/// Returns true for a name that a bundle's own files can have.
+fn is_inside(name: &str) -> bool {
+    check_name(name).is_ok() && !name.starts_with(".bandsaw") && name != "lock"
+}

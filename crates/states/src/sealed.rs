@@ -1,0 +1,119 @@
+//! Documents with a hash of their own, so that damage of one is never taken for its contents.
+
+use std::path::Path;
+
+use bandsaw::device::BlockDeviceExt;
+use bandsaw::store::{Local, Open, Put, Store};
+use bandsaw::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::LAYER;
+
+/// Maximum length in bytes: a list of some ten million files.
+const LONGEST: u64 = 4 << 30;
+
+/// A document that was read.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    Absent,
+    /// It has another version of the format.
+    OtherFormat(u64),
+    /// It is damaged.
+    Damaged,
+    Whole(T),
+}
+
+#[derive(Serialize)]
+struct Written<'a, T> {
+    format: u64,
+    seal: &'a str,
+    body: &'a T,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    format: u64,
+}
+
+#[derive(Deserialize)]
+struct Read<T> {
+    seal: String,
+    body: T,
+}
+
+/// Stores a document atomically. Durable after the next `sync` of the store.
+pub(crate) fn put<T: Serialize>(store: &Local, name: &str, format: u64, body: &T) -> Result<()> {
+    let document = Written {
+        format,
+        seal: &seal(format, body)?,
+        body,
+    };
+    let bytes = serde_json::to_vec(&document).map_err(|error| unwritable(name, &error))?;
+    store.put(name, &bytes, Put::Replace).map(drop)
+}
+
+/// Reads a document.
+pub(crate) fn get<T: Serialize + DeserializeOwned>(
+    store: &Local,
+    name: &str,
+    format: u64,
+) -> Result<Found<T>> {
+    let Some(file) = store.open(name, Open::Read)? else {
+        return Ok(Found::Absent);
+    };
+    let len = file.info().len;
+    let length = usize::try_from(len).ok().filter(|_| len <= LONGEST);
+    let length = length.ok_or_else(|| Error::limit(LAYER, "too long for a list").named(name))?;
+    let bytes = file.read_vec(0, length)?;
+    let Ok(version) = serde_json::from_slice::<Version>(&bytes) else {
+        return Ok(Found::Damaged);
+    };
+    if version.format != format {
+        return Ok(Found::OtherFormat(version.format));
+    }
+    Ok(match serde_json::from_slice::<Read<T>>(&bytes) {
+        Ok(read) if seal(format, &read.body)? == read.seal => Found::Whole(read.body),
+        _ => Found::Damaged,
+    })
+}
+
+/// Reads a document that must be whole if it exists.
+pub(crate) fn expect<T: Serialize + DeserializeOwned>(
+    store: &Local,
+    name: &str,
+    format: u64,
+) -> Result<Option<T>> {
+    let path = store.host_path(name);
+    match get(store, name, format)? {
+        Found::Absent => Ok(None),
+        Found::Whole(body) => Ok(Some(body)),
+        Found::Damaged => Err(damaged(&path)),
+        Found::OtherFormat(version) => Err(other_format(version, &path)),
+    }
+}
+
+pub(crate) fn damaged(path: &Path) -> Error {
+    Error::new(
+        bandsaw::Kind::Corrupt,
+        LAYER,
+        "the list is damaged: its hash does not match",
+    )
+    .in_file(path)
+}
+
+pub(crate) fn other_format(version: u64, path: &Path) -> Error {
+    let message = format!("version {version} of the format is not supported");
+    Error::unsupported(LAYER, message).in_file(path)
+}
+
+fn seal<T: Serialize>(format: u64, body: &T) -> Result<String> {
+    let bytes = serde_json::to_vec(body).map_err(|error| unwritable("list", &error))?;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&format.to_le_bytes()).update(&bytes);
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+fn unwritable(name: &str, error: &serde_json::Error) -> Error {
+    Error::invalid(LAYER, format!("cannot be written as JSON: {error}")).named(name)
+}

@@ -1,0 +1,7 @@
+//! States of bundles and hashes of bands, against what other programs, kills and rot do to them.
+
+mod common;
+mod forget;
+mod keep;
+mod roll_back;
+mod verification;
