@@ -72,7 +72,17 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Space", &["du", "trim", "reband", "advise"]),
-    ("Integrity", &["verify", "checksum", "diagnose", "report"]),
+    (
+        "Integrity",
+        &[
+            "verify",
+            "checksum",
+            "diagnose",
+            "report",
+            "timemachine",
+            "scrub",
+        ],
+    ),
     ("Encryption", &["passwd", "isencrypted", "erase-keys"]),
     ("Serving", &["serve", "list"]),
     (

@@ -50,6 +50,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("shims-list", "a list for people"),
     ("snapshot", "a group"),
     ("stack", "a group"),
+    ("timemachine", "a group"),
 ];
 
 /// Schemas whose documents need more than this test has, and the test that has it.
@@ -499,6 +500,21 @@ fn stacked(runs: &Runs) {
         let args = ["snapshot", verb, "b-apfs.sparsebundle", "first"];
         runs.ok_of(2, if verb == "list" { &args[..3] } else { &args });
     }
+    states(runs);
+}
+
+fn states(runs: &Runs) {
+    let bundle = "b-apfs.sparsebundle";
+    runs.ok(&["scrub", bundle]);
+    runs.ok_of(2, &["timemachine", "status", bundle]);
+    runs.ok_of(2, &["timemachine", "keep", bundle, "--dry-run"]);
+    runs.ok_of(2, &["timemachine", "keep", bundle, "--whole-copy"]);
+    runs.ok_of(2, &["timemachine", "states", bundle, "--verify"]);
+    let forget = ["timemachine", "forget", bundle, "--keep-last", "1"];
+    runs.ok_of(2, &forget);
+    runs.ok_of(2, &["timemachine", "roll-back", bundle, "--dry-run"]);
+    runs.ok_of(2, &["timemachine", "roll-back", bundle]);
+    runs.ok_of(2, &["timemachine", "reset-verification", bundle]);
 }
 
 fn sizes_and_keys(runs: &Runs) {

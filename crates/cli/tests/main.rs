@@ -36,6 +36,7 @@ mod shims;
 mod signals;
 mod space;
 mod stack;
+mod states;
 mod terminal;
 mod verbs;
 mod verdicts;

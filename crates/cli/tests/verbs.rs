@@ -78,9 +78,11 @@ fn class(verb: &str) -> Option<Class> {
         | "bench-images" | "cat" | "check" | "checksum" | "completions" | "convert" | "create"
         | "detach" | "diagnose" | "dmg" | "du" | "extract" | "info" | "isencrypted" | "join"
         | "list" | "ls" | "passwd-list" | "report" | "resources-extract" | "resources-list"
-        | "segment" | "shims-install" | "shims-list" | "snapshot-list" | "stack-create"
-        | "stack-flatten" | "stack-info" | "stat" | "tree" | "verify" => Reads,
-        "bench" | "resources" | "shims" | "snapshot" | "stack" => Group,
+        | "scrub" | "segment" | "shims-install" | "shims-list" | "snapshot-list"
+        | "stack-create" | "stack-flatten" | "stack-info" | "stat" | "timemachine-forget"
+        | "timemachine-states" | "timemachine-status" | "tree" | "verify" => Reads,
+        "bench" | "resources" | "shims" | "snapshot" | "stack" | "timemachine" => Group,
+        "timemachine-reset-verification" => Elsewhere("changes the lists of Time Machine only"),
         "checkpoint" => Elsewhere("changes bundles in buckets only"),
         "erase-keys" => Elsewhere("destroys the contents"),
         "format" => Elsewhere("erases the contents, and refuses to without --overwrite"),
@@ -235,6 +237,20 @@ fn class(verb: &str) -> Option<Class> {
                 &["put", "--from", "new", "IMAGE:/added"],
             ],
             words: &["snapshot", "restore", "IMAGE", "before"],
+            on: On::Bundles,
+            ..RUN
+        }]),
+        "timemachine-keep" => Writes(&[Run {
+            words: &["timemachine", "keep", "IMAGE", "--whole-copy"],
+            on: On::Bundles,
+            ..RUN
+        }]),
+        "timemachine-roll-back" => Writes(&[Run {
+            before: &[
+                &["timemachine", "keep", "IMAGE", "--whole-copy"],
+                &["put", "--from", "new", "IMAGE:/added"],
+            ],
+            words: &["timemachine", "roll-back", "IMAGE"],
             on: On::Bundles,
             ..RUN
         }]),

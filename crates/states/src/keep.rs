@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandsaw::fs::{DateTime, Timestamp};
@@ -197,37 +197,42 @@ fn known<'a>(manifest: &'a Manifest, name: &str, live: &Identity) -> Option<&'a 
 
 /// Copies a file of the bundle to the states. `true`: it shares the storage of the original.
 fn copy_file(bundle: &BundleFolder, shelf: &Shelf, name: &str, to: &str) -> Result<bool> {
-    // One store has both, so that reflinks work; names are relative to its folder.
-    let (from_store, from, to_path) = (bundle.store(), name, shelf.path(to));
-    if let Ok(within) = to_path.strip_prefix(bundle.path())
-        && let Some(within) = within.to_str()
-    {
-        if from_store.clone_of(from, within)? {
-            return Ok(true);
-        }
-        from_store.copy(from, within)?;
-        return Ok(false);
-    }
-    let root = Local::new("/");
-    if let Some(parent) = to_path.parent() {
-        fs::create_dir_all(parent).map_err(failed("create", parent))?;
-    }
-    let (from, to) = (absolute(&bundle.path().join(name))?, absolute(&to_path)?);
-    if root.clone_of(&from, &to)? {
+    copy(&bundle.path().join(name), &shelf.path(to))
+}
+
+/// Copies a file, and creates missing folders of the copy. `true`: it shares the storage of the
+/// original. Its contents are durable, its name is not.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<bool> {
+    let parent = to.parent().unwrap_or(to);
+    fs::create_dir_all(parent).map_err(failed("create", parent))?;
+    let (from, to) = (canonical(from)?, canonical(to)?);
+    // A store of the folder that has both: others above it need not be readable.
+    let common: PathBuf = from
+        .components()
+        .zip(to.components())
+        .take_while(|(one, other)| one == other)
+        .map(|(one, _)| one)
+        .collect();
+    let name = |path: &Path| {
+        let within = path.strip_prefix(&common).ok().and_then(Path::to_str);
+        within
+            .map(str::to_owned)
+            .ok_or_else(|| Error::unsupported(LAYER, "the name is not UTF-8").in_file(path))
+    };
+    let (from, to) = (name(&from)?, name(&to)?);
+    let store = Local::new(&common);
+    if store.clone_of(&from, &to)? {
         return Ok(true);
     }
-    root.copy(&from, &to)?;
+    store.copy(&from, &to)?;
     Ok(false)
 }
 
-/// Returns a path as a name in a store of the root. Only the last part may be missing.
-pub(crate) fn absolute(path: &Path) -> Result<String> {
+/// Returns a path whose folder has no symbolic links.
+fn canonical(path: &Path) -> Result<PathBuf> {
     let folder = path.parent().unwrap_or(path);
     let folder = fs::canonicalize(folder).map_err(failed("find", folder))?;
-    let whole = folder.join(path.file_name().unwrap_or_default());
-    let text = whole.to_str().and_then(|text| text.strip_prefix('/'));
-    text.map(str::to_owned)
-        .ok_or_else(|| Error::unsupported(LAYER, "the name is not UTF-8").in_file(path))
+    Ok(folder.join(path.file_name().unwrap_or_default()))
 }
 
 #[derive(Debug, Clone, Copy, Default)]

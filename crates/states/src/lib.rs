@@ -4,6 +4,7 @@
 //! .bandsaw/states/ID/      keep.rs, shelf.rs      a bundle of its own, with state.json, its list of files
 //! .bandsaw/roll-back/      roll_back.rs           files that a roll-back replaced, until it is committed
 //! .bandsaw/verification/   verification.rs        property lists that a reset replaced
+//! .bandsaw/hashes.json     scrub.rs, record.rs    a hash of each band
 //! ```
 //!
 //! States share unchanged files among themselves as hard links, never with the bundle: macOS writes
@@ -16,8 +17,10 @@ mod hash;
 mod keep;
 mod manifest;
 mod roll_back;
+mod scrub;
 mod sealed;
 mod shelf;
+mod status;
 mod swap;
 mod verification;
 
@@ -26,7 +29,9 @@ pub use forget::{Forgotten, Policy, forget};
 pub use keep::{Check, KeepOptions, KeepPlan, Kept, keep, plan_keep};
 pub use manifest::{Manifest, Soundness, StateFile};
 pub use roll_back::{RollBackPlan, RolledBack, roll_back, roll_back_plan};
+pub use scrub::{Finding, ScrubOptions, Scrubbed, scrub};
 pub use shelf::{Condition, Shelf, State};
+pub use status::{Status, status};
 pub use swap::{Phase, commit, undo};
 pub use verification::{Reset, reset_verification, verification_state};
 

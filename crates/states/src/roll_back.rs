@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::{Local, Store};
+use bandsaw::store::Store;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use bandsaw_core::parallel;
 
 use crate::bundle::{BundleFolder, INFO, Listing, changed};
 use crate::hash::{hash, hash_existing};
-use crate::keep::{absolute, sync_folders, time};
+use crate::keep::{copy, sync_folders, time};
 use crate::manifest::Manifest;
 use crate::shelf::{Shelf, THREADS};
 use crate::swap::{self, Phase, Plan, Step};
@@ -295,13 +295,11 @@ fn prepare_file(
         .ok_or_else(|| Error::not_found(LAYER, name))?;
     let new = swap::new_name(Change::RollBack, name);
     let to = bundle.path().join(&new);
-    let root = Local::new("/");
-    let from = absolute(&shelf.path(&plan.id).join(name))?;
     // Created by the bundle's store, with its mode.
     bundle
         .store()
         .put(&new, b"", bandsaw::store::Put::Replace)?;
-    root.copy(&from, &absolute(&to)?)?;
+    copy(&shelf.path(&plan.id).join(name), &to)?;
     let (hash, _) = hash_existing(bundle.store(), &new, progress)?;
     if hash != file.hash {
         let message = "the file was changed while it was copied";

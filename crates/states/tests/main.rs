@@ -4,4 +4,5 @@ mod common;
 mod forget;
 mod keep;
 mod roll_back;
+mod status;
 mod verification;

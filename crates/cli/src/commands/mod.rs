@@ -49,12 +49,14 @@ mod report;
 pub(crate) mod resize;
 pub(crate) mod resources;
 mod rm;
+mod scrub;
 pub(crate) mod segment;
 mod serve;
 mod shims;
 mod snapshot;
 mod stack;
 mod stat;
+mod timemachine;
 mod touch;
 mod tree;
 pub(crate) mod trim;
@@ -148,6 +150,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Compute a checksum of the disk in an image
     Checksum(checksum::Checksum),
+    /// Find bands that changed without a writer
+    Scrub(scrub::Scrub),
     /// Check the structure of an image, layer by layer
     Check(check::Check),
     /// Explain why an image does not open
@@ -166,6 +170,9 @@ pub(crate) enum Command {
     Stack(stack::Stack),
     /// Create, list and restore snapshots of a sparse bundle
     Snapshot(snapshot::Snapshot),
+    /// Keep states of a Time Machine bundle, and return to one
+    #[command(alias = "tm")]
+    Timemachine(Box<timemachine::TimeMachine>),
     /// Update a bundle in a bucket for other programs
     Checkpoint(checkpoint::Checkpoint),
     /// Attach an image as a disk, or its volumes as folders
@@ -252,6 +259,7 @@ impl Command {
             Self::Bench(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
+            Self::Scrub(verb) => verb.run(output),
             Self::Check(verb) => verb.run(output),
             Self::Diagnose(verb) => verb.run(output),
             Self::Repair(verb) => verb.run(output),
@@ -260,6 +268,7 @@ impl Command {
             Self::DisableJournal(verb) => verb.run(output),
             Self::Stack(verb) => verb.run(output),
             Self::Snapshot(verb) => verb.run(output),
+            Self::Timemachine(verb) => verb.run(output),
             Self::Checkpoint(verb) => verb.run(output),
             #[cfg(target_os = "linux")]
             Self::Attach(verb) => verb.run(output),

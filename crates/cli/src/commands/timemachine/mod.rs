@@ -1,0 +1,104 @@
+//! `bandsaw timemachine`: states of a sparse bundle to which it can return.
+
+mod forget;
+mod keep;
+mod reset_verification;
+mod roll_back;
+mod states;
+mod status;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bandsaw::Kind;
+use bandsaw::fs::Timestamp;
+use bandsaw_states::{BundleFolder, Shelf};
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::source;
+
+/// Keep states of a Time Machine bundle, and return to one
+///
+/// A state is a bundle of its own, made while nobody uses the bundle: after a backup. It lies in
+/// .bandsaw/states/DATE inside the bundle, or in a folder of --states. Bands that have not changed
+/// since the last state are shared with it, never with the bundle itself. If macOS says that it must
+/// create a new backup, roll-back returns the bundle to its newest sound state.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw timemachine keep Mac.sparsebundle                  after each backup
+  bandsaw timemachine states Mac.sparsebundle
+  bandsaw timemachine forget Mac.sparsebundle --keep-daily 7 --keep-weekly 8
+  bandsaw timemachine roll-back Mac.sparsebundle --dry-run   what would be lost
+  bandsaw timemachine roll-back Mac.sparsebundle
+  bandsaw tm roll-back Mac.sparsebundle --undo               tm is short for it")]
+pub(crate) struct TimeMachine {
+    #[command(subcommand)]
+    verb: TimeMachineVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum TimeMachineVerb {
+    /// Keep the present state of a bundle
+    Keep(keep::Keep),
+    /// List the states of a bundle, the oldest first
+    States(states::States),
+    /// Say in one line what to do next for a bundle
+    Status(status::Status),
+    /// Remove old states by a policy
+    Forget(forget::Forget),
+    /// Return a bundle to one of its states
+    RollBack(roll_back::RollBack),
+    /// Make macOS forget that it refused a bundle
+    ResetVerification(reset_verification::ResetVerification),
+}
+
+impl TimeMachine {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        match &self.verb {
+            TimeMachineVerb::Keep(verb) => verb.run(output),
+            TimeMachineVerb::States(verb) => verb.run(output),
+            TimeMachineVerb::Status(verb) => verb.run(output),
+            TimeMachineVerb::Forget(verb) => verb.run(output),
+            TimeMachineVerb::RollBack(verb) => verb.run(output),
+            TimeMachineVerb::ResetVerification(verb) => verb.run(output),
+        }
+    }
+}
+
+/// A bundle and the place of its states.
+#[derive(Debug, Args)]
+struct StatesArgs {
+    /// The sparse bundle
+    #[arg(value_name = "BUNDLE", value_hint = ValueHint::DirPath)]
+    bundle: OsString,
+    /// Use states in a folder outside of the bundle
+    ///
+    /// They are in a folder there with the name of the bundle.
+    #[arg(long, alias = "to", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    states: Option<PathBuf>,
+}
+
+impl StatesArgs {
+    fn open(&self) -> Outcome<(BundleFolder, Shelf)> {
+        let bundle = open(&self.bundle)?;
+        let shelf = Shelf::of(&bundle, self.states.as_deref())?;
+        Ok((bundle, shelf))
+    }
+}
+
+/// Opens a bundle of this host.
+fn open(bundle: &OsString) -> Outcome<BundleFolder> {
+    let image = source::image(bundle)?;
+    BundleFolder::open(Path::new(&image)).map_err(|error| match error.kind() {
+        Kind::Unsupported => Failure::from(error).hint("name the folder of a sparse bundle"),
+        _ => error.into(),
+    })
+}
+
+/// Returns a time in nanoseconds since 1970 in whole seconds.
+fn timestamp(nanos: i64) -> Timestamp {
+    Timestamp::from_seconds(nanos.div_euclid(1_000_000_000))
+}

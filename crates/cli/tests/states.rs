@@ -1,0 +1,154 @@
+//! States of a bundle and hashes of its bands, as a user gets them.
+
+use std::fs;
+
+use crate::common::{Scratch, stderr};
+
+const BUNDLE: &str = "Mac.sparsebundle";
+
+/// A bundle with a volume and a file in it.
+fn bundle(scratch: &Scratch) {
+    scratch.write("letter", "dear diary");
+    let args = [
+        "create",
+        BUNDLE,
+        "--size",
+        "20m",
+        "--band-size",
+        "1m",
+        "--fs",
+        "hfs+",
+    ];
+    scratch.ok(&args);
+    scratch.ok(&["put", "--from", "letter", "Mac.sparsebundle:/first"]);
+}
+
+fn keep(scratch: &Scratch) -> String {
+    let kept = scratch.json(&["tm", "keep", BUNDLE, "--whole-copy"]);
+    assert_eq!(kept["check"], "sound");
+    kept["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_damaged_bundle_returns_to_its_last_sound_state() {
+    let scratch = Scratch::new();
+    bundle(&scratch);
+    scratch.ok(&["tm", "status", BUNDLE]);
+    let first = keep(&scratch);
+    scratch.ok(&["put", "--from", "letter", "Mac.sparsebundle:/second"]);
+    assert!(scratch.ok(&["tm", "status", BUNDLE]).contains(&first));
+    let second = keep(&scratch);
+    // The volume is overwritten: the state of a damaged bundle is kept, but does not count.
+    for band in fs::read_dir(scratch.path("Mac.sparsebundle/bands")).unwrap() {
+        let path = band.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.iter_mut().for_each(|byte| *byte ^= 0x5a);
+        fs::write(&path, bytes).unwrap();
+    }
+    let output = scratch.run(&["tm", "keep", BUNDLE]);
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
+    let planned = scratch.ok(&["tm", "roll-back", BUNDLE, "--dry-run"]);
+    assert!(
+        planned.contains(&second) && planned.contains("lost"),
+        "{planned}"
+    );
+    let done = scratch.ok(&["tm", "roll-back", BUNDLE]);
+    assert!(done.contains("macOS compares all files"), "{done}");
+    assert_eq!(
+        scratch.ok(&["cat", "Mac.sparsebundle:/second"]),
+        "dear diary"
+    );
+    scratch.ok(&["check", BUNDLE]);
+    // It is a conflict until it is committed or undone.
+    let refused = scratch.fails(4, &["tm", "roll-back", BUNDLE, &first]);
+    assert!(refused.contains("--commit"), "{refused}");
+    scratch.ok(&["tm", "roll-back", BUNDLE, "--commit"]);
+    scratch.ok(&["tm", "roll-back", BUNDLE, &first]);
+    scratch.fails(3, &["cat", "Mac.sparsebundle:/second"]);
+    scratch.ok(&["tm", "roll-back", BUNDLE, "--undo"]);
+    assert_eq!(
+        scratch.ok(&["cat", "Mac.sparsebundle:/second"]),
+        "dear diary"
+    );
+    let states = scratch.ok(&["tm", "states", BUNDLE, "--verify"]);
+    assert!(
+        states.lines().count() == 3 && states.contains("sound"),
+        "{states}"
+    );
+    scratch.ok(&["tm", "forget", BUNDLE, "--keep-last", "1"]);
+    let states = scratch.json(&["tm", "states", BUNDLE]);
+    let names = states["states"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|state| &state["name"]);
+    let names: Vec<_> = names.collect();
+    assert!(names.len() == 2 && names[0] == &second, "{states}");
+}
+
+#[test]
+fn a_state_is_read_as_an_image_and_never_changed() {
+    let scratch = Scratch::new();
+    bundle(&scratch);
+    let planned = scratch.json(&["tm", "keep", BUNDLE, "--dry-run"]);
+    if planned["shares_storage"] == false {
+        let refused = scratch.fails(9, &["tm", "keep", BUNDLE]);
+        assert!(refused.contains("--whole-copy"), "{refused}");
+    }
+    let args = [
+        "tm",
+        "keep",
+        BUNDLE,
+        "--whole-copy",
+        "--states",
+        "states",
+        "--json",
+    ];
+    let kept = scratch.json(&args[..6]);
+    let state = format!(
+        "states/Mac.sparsebundle/{}",
+        kept["state"].as_str().unwrap()
+    );
+    assert_eq!(
+        scratch.ok(&["cat", &format!("{state}:/first")]),
+        "dear diary"
+    );
+    let refused = scratch.fails(1, &["put", "--from", "letter", &format!("{state}:/second")]);
+    assert!(refused.contains("never changed"), "{refused}");
+    for args in [
+        &["reband", &state, "--band-size", "2m"][..],
+        &["compact", "--battery-allowed", &state],
+        &["resize", &state, "--size", "30m"],
+        &["tm", "keep", &state],
+        &["scrub", &state],
+    ] {
+        let refused = scratch.run(args);
+        assert_eq!(refused.status.code(), Some(1), "{args:?}: {refused:?}");
+    }
+    let states = scratch.json(&["tm", "states", BUNDLE, "--states", "states", "--verify"]);
+    assert_eq!(states["states"][0]["condition"], "whole");
+}
+
+#[test]
+fn missing_bands_are_told_and_not_forgotten() {
+    let scratch = Scratch::new();
+    bundle(&scratch);
+    let first = scratch.json(&["scrub", BUNDLE]);
+    assert_eq!(first["new_bands"], first["read_bands"]);
+    let second = scratch.json(&["scrub", BUNDLE]);
+    assert_eq!(
+        (&second["new_bands"], &second["changed_bands"]),
+        (&0.into(), &0.into())
+    );
+    let bands = scratch.path("Mac.sparsebundle/bands");
+    let band = fs::read_dir(bands).unwrap().next().unwrap().unwrap();
+    fs::remove_file(band.path()).unwrap();
+    for _ in 0..2 {
+        let told = scratch.run(&["scrub", BUNDLE]);
+        assert_eq!(told.status.code(), Some(8));
+        let told = stderr(&told);
+        assert!(told.contains("unknown or missing"), "{told}");
+    }
+    scratch.ok(&["scrub", BUNDLE, "--accept"]);
+    scratch.ok(&["scrub", BUNDLE]);
+}
