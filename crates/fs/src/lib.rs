@@ -1,5 +1,5 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`].
+//! [`BlockDevice`], and Core Storage below them, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -14,6 +14,8 @@ pub mod apfs;
 mod bitmap;
 mod build;
 mod change;
+pub mod core_storage;
+mod crc32c;
 pub mod decoded;
 #[cfg(feature = "foreign")]
 pub mod foreign;

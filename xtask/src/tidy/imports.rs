@@ -109,7 +109,7 @@ const FORMATS: [(&str, &[&str]); 3] = [
             "stack",
         ],
     ),
-    ("fs", &["hfsplus", "apfs"]),
+    ("fs", &["hfsplus", "apfs", "core_storage"]),
     ("partition", &["gpt", "apm", "mbr"]),
 ];
 

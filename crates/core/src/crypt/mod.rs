@@ -51,7 +51,7 @@ pub use public_key::{Certificate, PrivateKey};
 pub use secret::Secret;
 pub use sectors::Sectors;
 pub use wrap::{unwrap_key, wrap_key};
-pub use xts::Xts;
+pub use xts::{Xts, decrypt_xts_unit, encrypt_xts_unit};
 
 /// Sources of the layouts, which declare the fields that tests damage one by one.
 #[cfg(feature = "testing")]
