@@ -89,6 +89,8 @@ const WITHOUT: &[&str] = &[
     "timemachine reset-verification",
     "timemachine help",
     "scrub",
+    "send",
+    "receive",
     "checkpoint",
     "passwd list",
     "passwd help",

@@ -510,6 +510,8 @@ fn states(runs: &Runs) {
     runs.ok_of(2, &["timemachine", "keep", bundle, "--dry-run"]);
     runs.ok_of(2, &["timemachine", "keep", bundle, "--whole-copy"]);
     runs.ok_of(2, &["timemachine", "states", bundle, "--verify"]);
+    runs.ok(&["send", bundle, "sent"]);
+    runs.ok(&["receive", "sent", "--have", bundle]);
     let forget = ["timemachine", "forget", bundle, "--keep-last", "1"];
     runs.ok_of(2, &forget);
     runs.ok_of(2, &["timemachine", "roll-back", bundle, "--dry-run"]);

@@ -152,3 +152,39 @@ fn missing_bands_are_told_and_not_forgotten() {
     scratch.ok(&["scrub", BUNDLE, "--accept"]);
     scratch.ok(&["scrub", BUNDLE]);
 }
+
+#[test]
+fn a_state_is_sent_through_a_pipe_and_to_a_folder() {
+    let scratch = Scratch::new();
+    bundle(&scratch);
+    let first = keep(&scratch);
+    let received = |args: &[&str], stream: Vec<u8>| {
+        scratch.command(args).write_stdin(stream).output().unwrap()
+    };
+    let sent = scratch.run(&["send", BUNDLE, "-"]);
+    assert!(sent.status.success(), "{}", stderr(&sent));
+    let half = sent.stdout[..sent.stdout.len() / 2].to_vec();
+    assert_eq!(received(&["receive", "nas"], half).status.code(), Some(5));
+    let known = scratch.run(&["receive", "nas", "--have", BUNDLE]);
+    scratch.write("known", known.stdout);
+    let rest = scratch.run(&["send", BUNDLE, "-", "--have", "known"]);
+    assert!(rest.stdout.len() < sent.stdout.len());
+    let done = received(&["receive", "nas"], rest.stdout);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let state = format!("nas/Mac.sparsebundle/{first}");
+    assert_eq!(
+        scratch.ok(&["cat", &format!("{state}:/first")]),
+        "dear diary"
+    );
+    scratch.ok(&["put", "--from", "letter", "Mac.sparsebundle:/second"]);
+    let second = keep(&scratch);
+    let report = scratch.json(&["send", BUNDLE, "nas"]);
+    assert_eq!(report["state"], second.as_str());
+    let state = format!("nas/Mac.sparsebundle/{second}");
+    assert_eq!(
+        scratch.ok(&["cat", &format!("{state}:/second")]),
+        "dear diary"
+    );
+    let refused = received(&["receive", "nas"], b"no stream, but long enough".to_vec());
+    assert_eq!(refused.status.code(), Some(6));
+}

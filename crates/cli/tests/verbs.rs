@@ -78,9 +78,10 @@ fn class(verb: &str) -> Option<Class> {
         | "bench-images" | "cat" | "check" | "checksum" | "completions" | "convert" | "create"
         | "detach" | "diagnose" | "dmg" | "du" | "extract" | "info" | "isencrypted" | "join"
         | "list" | "ls" | "passwd-list" | "report" | "resources-extract" | "resources-list"
-        | "scrub" | "segment" | "shims-install" | "shims-list" | "snapshot-list"
-        | "stack-create" | "stack-flatten" | "stack-info" | "stat" | "timemachine-forget"
-        | "timemachine-states" | "timemachine-status" | "tree" | "verify" => Reads,
+        | "receive" | "scrub" | "segment" | "send" | "shims-install" | "shims-list"
+        | "snapshot-list" | "stack-create" | "stack-flatten" | "stack-info" | "stat"
+        | "timemachine-forget" | "timemachine-states" | "timemachine-status" | "tree"
+        | "verify" => Reads,
         "bench" | "resources" | "shims" | "snapshot" | "stack" | "timemachine" => Group,
         "timemachine-reset-verification" => Elsewhere("changes the lists of Time Machine only"),
         "checkpoint" => Elsewhere("changes bundles in buckets only"),

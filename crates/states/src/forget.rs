@@ -114,11 +114,10 @@ fn choose(states: &[State], policy: Policy) -> Forgotten {
         states.filter_map(|(at, state)| Some((at, state.whole()?.listed)))
     };
     kept.extend(newest_first().take(length(policy.last)).map(|(at, _)| at));
-    let buckets: [(u64, fn(i64) -> i64); 2] = [(policy.daily, day), (policy.weekly, week)];
-    for (count, bucket) in buckets {
+    for (count, days) in [(policy.daily, 1), (policy.weekly, 7)] {
         let mut seen = BTreeSet::new();
         for (at, listed) in newest_first() {
-            if seen.len() < length(count) && seen.insert(bucket(listed)) {
+            if seen.len() < length(count) && seen.insert(period(listed, days)) {
                 kept.insert(at);
             }
         }
@@ -143,14 +142,12 @@ fn length(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Returns the number of a day in UTC.
-fn day(nanos: i64) -> i64 {
-    nanos.div_euclid(86_400_000_000_000)
-}
-
-/// Returns the number of a week: 1 January 1970 was a Thursday.
-fn week(nanos: i64) -> i64 {
-    (day(nanos) + 3).div_euclid(7)
+/// Returns the number of a period of so many days, in UTC. Weeks begin on Monday: 1 January 1970 was
+/// a Thursday.
+fn period(nanos: i64, days: i64) -> i64 {
+    let day = nanos.div_euclid(86_400_000_000_000);
+    let since_monday = if days == 7 { day + 3 } else { day };
+    since_monday.div_euclid(days)
 }
 
 impl State {
@@ -169,8 +166,9 @@ mod tests {
     fn weeks_begin_on_monday() {
         let at = |day: i64| day * 86_400_000_000_000;
         // 5 January 1970 was a Monday.
-        assert_eq!(week(at(4)), week(at(10)));
-        assert_ne!(week(at(3)), week(at(4)));
-        assert_ne!(week(at(10)), week(at(11)));
+        let week = |day| period(at(day), 7);
+        assert_eq!(week(4), week(10));
+        assert_ne!(week(3), week(4));
+        assert_ne!(week(10), week(11));
     }
 }

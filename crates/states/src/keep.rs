@@ -117,12 +117,7 @@ pub fn keep(
         counts: Mutex::default(),
     };
     let id = unused_id(&others, now);
-    let sequence = others
-        .iter()
-        .filter_map(State::whole)
-        .map(|manifest| manifest.sequence)
-        .max()
-        .map_or(1, |last| last.saturating_add(1));
+    let sequence = next_sequence(&others);
     let made = new
         .fill(&listing, progress)
         .and_then(|files| {
@@ -142,6 +137,13 @@ pub fn keep(
         let _ = fs::remove_dir_all(shelf.path(&new.folder));
     }
     made
+}
+
+/// Returns the position of a new state after these.
+pub(crate) fn next_sequence(states: &[State]) -> u64 {
+    let sequences = states.iter().filter_map(State::whole);
+    let last = sequences.map(|manifest| manifest.sequence).max();
+    last.map_or(1, |last| last.saturating_add(1))
 }
 
 /// Returns the newest state that is whole.

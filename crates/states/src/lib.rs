@@ -4,6 +4,7 @@
 //! .bandsaw/states/ID/      keep.rs, shelf.rs      a bundle of its own, with state.json, its list of files
 //! .bandsaw/roll-back/      roll_back.rs           files that a roll-back replaced, until it is committed
 //! .bandsaw/verification/   verification.rs        property lists that a reset replaced
+//! (a stream)               transfer/              a state on its way to another folder
 //! .bandsaw/hashes.json     scrub.rs, record.rs    a hash of each band
 //! ```
 //!
@@ -22,6 +23,7 @@ mod sealed;
 mod shelf;
 mod status;
 mod swap;
+mod transfer;
 mod verification;
 
 pub use bundle::{BundleFolder, Identity, Listing};
@@ -33,6 +35,7 @@ pub use scrub::{Finding, ScrubOptions, Scrubbed, scrub};
 pub use shelf::{Condition, Shelf, State};
 pub use status::{Status, status};
 pub use swap::{Phase, commit, undo};
+pub use transfer::{Have, Received, Sent, have, receive, send, send_to_folder};
 pub use verification::{Reset, reset_verification, verification_state};
 
 use std::io;

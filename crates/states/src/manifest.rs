@@ -85,11 +85,15 @@ impl Manifest {
     }
 
     pub(crate) fn get(store: &Local, folder: &str) -> Result<Found<Self>> {
-        let found = sealed::get::<Self>(store, &format!("{folder}{STATE}"), FORMAT)?;
-        Ok(match found {
+        sealed::get::<Self>(store, &format!("{folder}{STATE}"), FORMAT).map(Self::checked)
+    }
+
+    /// Takes a list with a name that leads out of the bundle for damaged.
+    pub(crate) fn checked(found: Found<Self>) -> Found<Self> {
+        match found {
             Found::Whole(list) if !list.files.keys().all(|name| is_inside(name)) => Found::Damaged,
             found => found,
-        })
+        }
     }
 }
 

@@ -44,13 +44,19 @@ struct Read<T> {
 
 /// Stores a document atomically. Durable after the next `sync` of the store.
 pub(crate) fn put<T: Serialize>(store: &Local, name: &str, format: u64, body: &T) -> Result<()> {
+    store
+        .put(name, &to_bytes(format, body)?, Put::Replace)
+        .map(drop)
+}
+
+/// Returns the bytes of a document.
+pub(crate) fn to_bytes<T: Serialize>(format: u64, body: &T) -> Result<Vec<u8>> {
     let document = Written {
         format,
         seal: &seal(format, body)?,
         body,
     };
-    let bytes = serde_json::to_vec(&document).map_err(|error| unwritable(name, &error))?;
-    store.put(name, &bytes, Put::Replace).map(drop)
+    serde_json::to_vec(&document).map_err(|error| unwritable("list", &error))
 }
 
 /// Reads a document.
@@ -65,14 +71,21 @@ pub(crate) fn get<T: Serialize + DeserializeOwned>(
     let len = file.info().len;
     let length = usize::try_from(len).ok().filter(|_| len <= LONGEST);
     let length = length.ok_or_else(|| Error::limit(LAYER, "too long for a list").named(name))?;
-    let bytes = file.read_vec(0, length)?;
-    let Ok(version) = serde_json::from_slice::<Version>(&bytes) else {
+    from_bytes(&file.read_vec(0, length)?, format)
+}
+
+/// Returns the document in these bytes.
+pub(crate) fn from_bytes<T: Serialize + DeserializeOwned>(
+    bytes: &[u8],
+    format: u64,
+) -> Result<Found<T>> {
+    let Ok(version) = serde_json::from_slice::<Version>(bytes) else {
         return Ok(Found::Damaged);
     };
     if version.format != format {
         return Ok(Found::OtherFormat(version.format));
     }
-    Ok(match serde_json::from_slice::<Read<T>>(&bytes) {
+    Ok(match serde_json::from_slice::<Read<T>>(bytes) {
         Ok(read) if seal(format, &read.body)? == read.seal => Found::Whole(read.body),
         _ => Found::Damaged,
     })

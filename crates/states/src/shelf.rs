@@ -97,6 +97,14 @@ impl Shelf {
         })
     }
 
+    /// Returns the states in a folder.
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self {
+            store: Local::new(&folder),
+            folder,
+        }
+    }
+
     /// Returns the states without the handles of folders that were renamed since they were opened.
     pub(crate) fn reopened(&self) -> Self {
         Self {

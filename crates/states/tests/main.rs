@@ -4,5 +4,6 @@ mod common;
 mod forget;
 mod keep;
 mod roll_back;
+mod send;
 mod status;
 mod verification;

@@ -44,6 +44,7 @@ mod mv;
 pub(crate) mod passwd;
 mod put;
 mod reband;
+mod receive;
 mod repair;
 mod report;
 pub(crate) mod resize;
@@ -51,6 +52,7 @@ pub(crate) mod resources;
 mod rm;
 mod scrub;
 pub(crate) mod segment;
+mod send;
 mod serve;
 mod shims;
 mod snapshot;
@@ -150,6 +152,10 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Compute a checksum of the disk in an image
     Checksum(checksum::Checksum),
+    /// Send a state of a bundle to another folder or machine
+    Send(send::Send),
+    /// Receive a state that `bandsaw send` wrote
+    Receive(receive::Receive),
     /// Find bands that changed without a writer
     Scrub(scrub::Scrub),
     /// Check the structure of an image, layer by layer
@@ -259,6 +265,8 @@ impl Command {
             Self::Bench(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
+            Self::Send(verb) => verb.run(output),
+            Self::Receive(verb) => verb.run(output),
             Self::Scrub(verb) => verb.run(output),
             Self::Check(verb) => verb.run(output),
             Self::Diagnose(verb) => verb.run(output),

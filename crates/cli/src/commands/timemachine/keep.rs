@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use bandsaw::device::Access;
-use bandsaw::open::{self, Conclusion};
+use bandsaw::open;
 use bandsaw::{Error, Kind};
 use bandsaw_states::{KeepOptions, Soundness, keep, plan_keep};
 use clap::Args;
 use serde::Serialize;
 
-use super::{StatesArgs, timestamp};
+use super::{StatesArgs, soundness, timestamp};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
@@ -88,7 +88,13 @@ impl Keep {
             });
         }
         let bar = Bar::new(output);
-        let check = |path: &Path| self.check(path, &bar);
+        let check = |path: &Path| {
+            soundness(open::examine(
+                path,
+                &self.opening.options(Access::ReadOnly),
+                &bar,
+            ))
+        };
         let options = KeepOptions {
             whole_copy: self.whole_copy,
             check: if self.no_check { None } else { Some(&check) },
@@ -135,24 +141,6 @@ impl Keep {
                 Ok(())
             }
             Soundness::Sound | Soundness::Unchecked => Ok(()),
-        }
-    }
-
-    fn check(&self, path: &Path, bar: &Bar) -> bandsaw::Result<Soundness> {
-        match open::examine(path, &self.opening.options(Access::ReadOnly), bar) {
-            Ok(found) => Ok(match found.conclusion() {
-                Conclusion::Damaged => Soundness::Damaged,
-                Conclusion::Warned if found.is_in_doubt => Soundness::Damaged,
-                Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => Soundness::Locked,
-                Conclusion::Unknown(_) | Conclusion::Unchecked => Soundness::Unknown,
-                Conclusion::Warned | Conclusion::Sound => Soundness::Sound,
-            }),
-            Err(error) => match error.kind() {
-                Kind::Corrupt | Kind::Undecided => Ok(Soundness::Damaged),
-                Kind::WrongKey => Ok(Soundness::Locked),
-                Kind::Unsupported => Ok(Soundness::Unknown),
-                _ => Err(error),
-            },
         }
     }
 }

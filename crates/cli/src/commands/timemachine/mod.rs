@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::Kind;
 use bandsaw::fs::Timestamp;
-use bandsaw_states::{BundleFolder, Shelf};
+use bandsaw::open::{Conclusion, Examination};
+use bandsaw_states::{BundleFolder, Shelf, Soundness};
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::failure::{Failure, Outcome};
@@ -42,7 +43,7 @@ pub(crate) struct TimeMachine {
 #[derive(Debug, Subcommand)]
 enum TimeMachineVerb {
     /// Keep the present state of a bundle
-    Keep(keep::Keep),
+    Keep(Box<keep::Keep>),
     /// List the states of a bundle, the oldest first
     States(states::States),
     /// Say in one line what to do next for a bundle
@@ -101,4 +102,23 @@ fn open(bundle: &OsString) -> Outcome<BundleFolder> {
 /// Returns a time in nanoseconds since 1970 in whole seconds.
 fn timestamp(nanos: i64) -> Timestamp {
     Timestamp::from_seconds(nanos.div_euclid(1_000_000_000))
+}
+
+/// Returns the soundness of a bundle by its check.
+pub(super) fn soundness(examined: bandsaw::Result<Examination>) -> bandsaw::Result<Soundness> {
+    match examined {
+        Ok(found) => Ok(match found.conclusion() {
+            Conclusion::Damaged => Soundness::Damaged,
+            Conclusion::Warned if found.is_in_doubt => Soundness::Damaged,
+            Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => Soundness::Locked,
+            Conclusion::Unknown(_) | Conclusion::Unchecked => Soundness::Unknown,
+            Conclusion::Warned | Conclusion::Sound => Soundness::Sound,
+        }),
+        Err(error) => match error.kind() {
+            Kind::Corrupt | Kind::Undecided => Ok(Soundness::Damaged),
+            Kind::WrongKey => Ok(Soundness::Locked),
+            Kind::Unsupported => Ok(Soundness::Unknown),
+            _ => Err(error),
+        },
+    }
 }

@@ -1,0 +1,83 @@
+//! `bandsaw receive`: a state from a pipe.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+use bandsaw::Kind;
+use bandsaw_states::{have, receive};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use crate::failure::{Advise, Failure, Outcome};
+use crate::info_text::exact;
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::text::counted;
+
+/// Receive a state that `bandsaw send` wrote
+///
+/// Reads a stream from standard input and stores the state in a folder named after its bundle. It
+/// gets its name once every file of it was read again and has its hash. After an interruption, what
+/// arrived is kept: pass a new list of --have to `bandsaw send` to resume.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw receive /srv/states < stream
+  bandsaw receive /srv/states --have Mac.sparsebundle > have   for bandsaw send --have")]
+pub(crate) struct Receive {
+    /// The folder of states
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    folder: PathBuf,
+    /// Print a list of the contents that it has of this bundle
+    #[arg(long, value_name = "NAME")]
+    have: Option<OsString>,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct ReceiveReport {
+    path: String,
+    bundle: String,
+    state: String,
+    received_size: u64,
+    shared_files: u64,
+}
+
+impl Receive {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let bar = Bar::new(output);
+        if let Some(name) = &self.have {
+            let name = name.to_str();
+            let name = name.ok_or_else(|| Failure::usage("--have", "the name is not UTF-8"))?;
+            let have = have(&self.folder, name, &bar)?;
+            drop(bar);
+            let text = serde_json::to_string(&have).map_err(io::Error::from)?;
+            return output.result(&have, |out| writeln!(out, "{text}"));
+        }
+        let done = receive(&self.folder, &mut io::stdin().lock(), &bar)
+            .advise(Kind::Corrupt, || {
+                "send it again; --have leaves out what arrived".to_owned()
+            })
+            .advise(Kind::Cancelled, || {
+                "send it again; --have leaves out what arrived".to_owned()
+            })?;
+        drop(bar);
+        let report = ReceiveReport {
+            path: done.path.display().to_string(),
+            bundle: done.bundle,
+            state: done.id,
+            received_size: done.size,
+            shared_files: done.shared_files,
+        };
+        output.done(&report, |out| {
+            writeln!(
+                out,
+                "received {}: {}, {} shared with earlier states",
+                output.name(&report.path),
+                exact(report.received_size),
+                counted(report.shared_files, "file", "files")
+            )
+        })
+    }
+}
