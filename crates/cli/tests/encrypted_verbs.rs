@@ -91,6 +91,7 @@ const WITHOUT: &[&str] = &[
     "scrub",
     "send",
     "receive",
+    "watch",
     "checkpoint",
     "passwd list",
     "passwd help",

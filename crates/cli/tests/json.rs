@@ -511,6 +511,9 @@ fn states(runs: &Runs) {
     runs.ok_of(2, &["timemachine", "keep", bundle, "--whole-copy"]);
     runs.ok_of(2, &["timemachine", "states", bundle, "--verify"]);
     runs.ok(&["send", bundle, "sent"]);
+    runs.scratch
+        .write("watch.toml", format!("bundles = [\"{bundle}\"]"));
+    runs.ok(&["watch", "watch.toml", "--once"]);
     runs.ok(&["receive", "sent", "--have", bundle]);
     let forget = ["timemachine", "forget", bundle, "--keep-last", "1"];
     runs.ok_of(2, &forget);

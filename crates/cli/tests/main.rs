@@ -40,3 +40,4 @@ mod states;
 mod terminal;
 mod verbs;
 mod verdicts;
+mod watch;

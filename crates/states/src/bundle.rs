@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::sparsebundle;
 use bandsaw::store::{Guard, Local};
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Kind, Reason, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::{LAYER, failed};
@@ -221,5 +221,7 @@ fn walk(root: &Path, prefix: &str, depth: usize, listing: &mut Listing) -> Resul
 pub(crate) fn changed(path: &Path) -> Error {
     let message = "the bundle was changed by another program in the meantime; run the command \
                    again when the bundle is not in use";
-    Error::conflict(LAYER, message).in_file(path)
+    Error::conflict(LAYER, message)
+        .because(Reason::InUse)
+        .in_file(path)
 }

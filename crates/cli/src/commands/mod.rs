@@ -63,6 +63,7 @@ mod touch;
 mod tree;
 pub(crate) mod trim;
 mod verify;
+mod watch;
 mod xattr;
 
 pub(crate) use create::{Create, epoch};
@@ -152,6 +153,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Compute a checksum of the disk in an image
     Checksum(checksum::Checksum),
+    /// Check bundles of a file server by a schedule
+    Watch(Box<watch::Watch>),
     /// Send a state of a bundle to another folder or machine
     Send(send::Send),
     /// Receive a state that `bandsaw send` wrote
@@ -265,6 +268,7 @@ impl Command {
             Self::Bench(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
+            Self::Watch(verb) => verb.run(output),
             Self::Send(verb) => verb.run(output),
             Self::Receive(verb) => verb.run(output),
             Self::Scrub(verb) => verb.run(output),

@@ -1,0 +1,374 @@
+//! `bandsaw watch`: checks and states of all bundles of a file server, by a schedule.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bandsaw::container::sparsebundle;
+use bandsaw::device::Access;
+use bandsaw::open;
+use bandsaw::progress::Progress;
+use bandsaw::store::Local;
+use bandsaw::{Error, Kind, Reason};
+use bandsaw_states::{
+    BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
+    status,
+};
+use clap::{Args, ValueHint};
+use serde::{Deserialize, Serialize};
+
+use super::timemachine::soundness;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::OpenArgs;
+
+/// Seconds between two looks for signals.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Check bundles of a file server by a schedule
+///
+/// CONFIG is a file in TOML. Every bundle that is not in use is checked as `bandsaw check` does; with
+/// `keep = true` a state of a sound one is kept, and old states are removed. States are no bundles.
+/// With --once the exit code is that of the worst verdict: 5 for damage, 1 for a bundle or folder that
+/// cannot be read, 8 for one that is locked, of an unknown kind or needs attention, and 0 for sound
+/// bundles and those in use.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw watch /etc/bandsaw/watch.toml --once   one round, for cron
+  bandsaw watch /etc/bandsaw/watch.toml          until it is told to end
+
+CONFIG, with all keys:
+  folders = [\"/srv/timemachine\"]     check every bundle in these folders
+  bundles = [\"/srv/Mac.sparsebundle\"]
+  interval-hours = 24                between the beginnings of two rounds
+  keep = true                        keep a state of each sound bundle
+  whole-copy = true                  permit that the first state is a whole copy
+  states = \"/mnt/states\"             keep states there, not in the bundles
+  keep-last = 3                      remove other states
+  keep-daily = 7
+  keep-weekly = 8
+  scrub = true                       compare bands with their hashes")]
+pub(crate) struct Watch {
+    /// The configuration
+    #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath)]
+    config: OsString,
+    /// End after one round
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    opening: OpenArgs,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Config {
+    #[serde(default)]
+    folders: Vec<PathBuf>,
+    #[serde(default)]
+    bundles: Vec<PathBuf>,
+    #[serde(default = "a_day")]
+    interval_hours: u32,
+    #[serde(default)]
+    keep: bool,
+    #[serde(default)]
+    whole_copy: bool,
+    states: Option<PathBuf>,
+    #[serde(default)]
+    keep_last: u64,
+    #[serde(default)]
+    keep_daily: u64,
+    #[serde(default)]
+    keep_weekly: u64,
+    #[serde(default)]
+    scrub: bool,
+}
+
+fn a_day() -> u32 {
+    24
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct WatchReport {
+    bundles: Vec<Watched>,
+}
+
+#[derive(Serialize)]
+struct Watched {
+    path: String,
+    verdict: Verdict,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    /// The state that was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    removed_states: Vec<String>,
+}
+
+/// What is known of a bundle, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Sound,
+    InUse,
+    Locked,
+    Unknown,
+    NeedsAttention,
+    Unreadable,
+    Damaged,
+}
+
+impl Verdict {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sound => "sound",
+            Self::InUse => "in use",
+            Self::Locked => "locked",
+            Self::Unknown => "unknown",
+            Self::NeedsAttention => "needs attention",
+            Self::Unreadable => "unreadable",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    fn of(soundness: Soundness) -> Self {
+        match soundness {
+            Soundness::Sound => Self::Sound,
+            Soundness::Damaged => Self::Damaged,
+            Soundness::Locked => Self::Locked,
+            Soundness::Unknown | Soundness::Unchecked => Self::Unknown,
+        }
+    }
+}
+
+impl Watch {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        if !self.once {
+            output.refuse_json("watch without --once")?;
+        }
+        let config = self.config()?;
+        let bar = Bar::new(output);
+        loop {
+            let began = Instant::now();
+            let done = self.round(&config, &bar)?;
+            let worst = done.bundles.iter().map(|bundle| bundle.verdict).max();
+            output.result(&done, |out| {
+                for bundle in &done.bundles {
+                    let mut line = format!("{:16}", bundle.verdict.name());
+                    line.push_str(&output.name(&bundle.path));
+                    for text in [&bundle.message, &bundle.state].into_iter().flatten() {
+                        line.push_str(": ");
+                        line.push_str(&output.text(text));
+                    }
+                    writeln!(out, "{line}")?;
+                }
+                Ok(())
+            })?;
+            if self.once {
+                drop(bar);
+                return conclude(worst);
+            }
+            let interval = Duration::from_secs(u64::from(config.interval_hours.max(1)) * 3600);
+            while began.elapsed() < interval {
+                (&bar as &dyn Progress).check()?;
+                thread::sleep(TICK);
+            }
+        }
+    }
+
+    fn config(&self) -> Outcome<Config> {
+        let path = Path::new(&self.config);
+        let text = fs::read_to_string(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => Error::not_found("watch", path.display().to_string()),
+            _ => Error::io("watch", "read", source).in_file(path),
+        })?;
+        let config: Config = toml::from_str(&text)
+            .map_err(|error| Error::invalid("watch", error.to_string()).in_file(path))?;
+        if config.folders.is_empty() && config.bundles.is_empty() {
+            let message = "names neither folders nor bundles";
+            return Err(Error::invalid("watch", message).in_file(path).into());
+        }
+        Ok(config)
+    }
+
+    fn round(&self, config: &Config, bar: &Bar) -> Outcome<WatchReport> {
+        let mut found: Vec<Result<PathBuf, Watched>> =
+            config.bundles.iter().cloned().map(Ok).collect();
+        for folder in &config.folders {
+            found.extend(bundles(folder));
+        }
+        let mut report = WatchReport {
+            bundles: Vec::new(),
+        };
+        for bundle in found {
+            (bar as &dyn Progress).check()?;
+            let watched = match bundle {
+                Ok(path) => match self.bundle(&path, config, bar) {
+                    Err(error) if error.kind() == Kind::Cancelled => return Err(error.into()),
+                    Err(error) => of_error(&path, &error),
+                    Ok(watched) => watched,
+                },
+                Err(watched) => watched,
+            };
+            report.bundles.push(watched);
+        }
+        Ok(report)
+    }
+
+    /// Checks one bundle and, if it is sound, does what is configured.
+    fn bundle(&self, path: &Path, config: &Config, bar: &Bar) -> bandsaw::Result<Watched> {
+        let bundle = BundleFolder::open(path)?;
+        let shelf = Shelf::of(&bundle, config.states.as_deref())?;
+        let mut watched = Watched::new(path, Verdict::Sound);
+        let next = status(&bundle, &shelf)?;
+        if next.needs_attention() {
+            watched.verdict = Verdict::NeedsAttention;
+            watched.message = Some(format!("run `bandsaw tm status {}`", path.display()));
+            return Ok(watched);
+        }
+        let options = self.opening.options(Access::ReadOnly);
+        let check = |folder: &Path| soundness(open::examine(folder, &options, bar));
+        if config.keep && !matches!(next, Status::Kept(_)) {
+            // A bundle that is not sound gets no state.
+            let refused = bandsaw::sync::Mutex::new(None);
+            let sound_only = |folder: &Path| match check(folder)? {
+                Soundness::Sound => Ok(Soundness::Sound),
+                other => {
+                    *refused.lock() = Some(other);
+                    Err(Error::new(Kind::Cancelled, "watch", "no state is kept"))
+                }
+            };
+            let keeping = KeepOptions {
+                whole_copy: config.whole_copy,
+                check: Some(&sound_only),
+            };
+            let kept = keep(&bundle, &shelf, &keeping, bar);
+            if let Some(other) = refused.into_inner() {
+                watched.verdict = Verdict::of(other);
+                return Ok(watched);
+            }
+            watched.state = Some(kept?.id);
+        } else {
+            watched.verdict = Verdict::of(check(path)?);
+        }
+        if watched.verdict != Verdict::Sound {
+            return Ok(watched);
+        }
+        if config.scrub {
+            let done = scrub(&bundle, &ScrubOptions::default(), bar)?;
+            if let Some((name, finding)) = done.findings.first() {
+                watched.verdict = match done.findings.iter().any(|(_, found)| found.is_damage()) {
+                    true => Verdict::Damaged,
+                    false => Verdict::NeedsAttention,
+                };
+                let count = done.findings.len();
+                watched.message = Some(format!("{count} bands, {name} first: {}", finding.name()));
+                return Ok(watched);
+            }
+        }
+        let policy = Policy {
+            last: config.keep_last,
+            daily: config.keep_daily,
+            weekly: config.keep_weekly,
+        };
+        if config.keep && policy != Policy::default() {
+            watched.removed_states = forget(&shelf, policy, false, bar)?.removed;
+        }
+        Ok(watched)
+    }
+}
+
+impl Watched {
+    fn new(path: &Path, verdict: Verdict) -> Self {
+        Self {
+            path: path.display().to_string(),
+            verdict,
+            message: None,
+            state: None,
+            removed_states: Vec::new(),
+        }
+    }
+}
+
+fn of_error(path: &Path, error: &Error) -> Watched {
+    let verdict = match error.kind() {
+        Kind::Conflict if error.reason() == Some(Reason::InUse) => Verdict::InUse,
+        Kind::Corrupt => Verdict::Damaged,
+        Kind::WrongKey => Verdict::Locked,
+        Kind::Conflict | Kind::Undecided => Verdict::NeedsAttention,
+        // Cannot be read is never absent.
+        _ => Verdict::Unreadable,
+    };
+    Watched {
+        message: Some(error.to_string()),
+        ..Watched::new(path, verdict)
+    }
+}
+
+/// Returns the bundles in a folder, and what cannot be read there. States are no bundles.
+fn bundles(folder: &Path) -> Vec<Result<PathBuf, Watched>> {
+    let unreadable = |path: &Path, source: io::Error| {
+        Err(of_error(
+            path,
+            &Error::io("watch", "read", source).in_file(path),
+        ))
+    };
+    let entries = match fs::read_dir(folder) {
+        Err(source) => return vec![unreadable(folder, source)],
+        Ok(entries) => entries,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = match entry {
+            Err(source) => {
+                found.push(unreadable(folder, source));
+                continue;
+            }
+            Ok(entry) => entry.path(),
+        };
+        match fs::metadata(&path) {
+            Err(source) => found.push(unreadable(&path, source)),
+            Ok(meta) if !meta.is_dir() => {}
+            Ok(_) => match is_bundle(&path) {
+                Err(error) => found.push(Err(of_error(&path, &error))),
+                Ok(true) => found.push(Ok(path)),
+                Ok(false) => {}
+            },
+        }
+    }
+    found.sort_by_key(|one| match one {
+        Ok(path) => path.display().to_string(),
+        Err(watched) => watched.path.clone(),
+    });
+    found
+}
+
+/// Returns true for a bundle, also for one that has lost its lists, and false for a state.
+fn is_bundle(path: &Path) -> bandsaw::Result<bool> {
+    let store = Local::new(path);
+    if sparsebundle::is_state(&store)? {
+        return Ok(false);
+    }
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let has_name = matches!(extension, Some("sparsebundle" | "backupbundle"));
+    Ok(sparsebundle::is_bundle(&store)? || (has_name && path.join("bands").is_dir()))
+}
+
+/// Returns the failure for the worst verdict.
+fn conclude(worst: Option<Verdict>) -> Outcome {
+    let failed = |kind, message| Err(Failure::from(Error::new(kind, "watch", message)));
+    match worst {
+        Some(Verdict::Sound | Verdict::InUse) => Ok(()),
+        None => failed(Kind::NotFound, "there is no bundle in the folders"),
+        Some(Verdict::Damaged) => failed(Kind::Corrupt, "a bundle is damaged"),
+        Some(Verdict::Unreadable) => failed(Kind::Io, "a bundle or folder cannot be read"),
+        Some(Verdict::Locked | Verdict::Unknown | Verdict::NeedsAttention) => {
+            failed(Kind::Corrupt, "a bundle needs attention").map_err(Failure::warned)
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! One round over the bundles of a file server.
+
+use std::fs;
+
+use bandsaw::store::{Local, Lock, Store};
+
+use crate::common::{Scratch, stderr};
+
+const KEEP: &str = "folders = ['share']\nkeep = true\nwhole-copy = true\n";
+
+fn bundle(scratch: &Scratch, name: &str) {
+    let args = [
+        "create",
+        name,
+        "--size",
+        "20m",
+        "--band-size",
+        "1m",
+        "--fs",
+        "hfs+",
+    ];
+    scratch.ok(&args);
+}
+
+/// A share with a sound bundle.
+fn share(config: &str) -> Scratch {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("share")).unwrap();
+    bundle(&scratch, "share/a.sparsebundle");
+    scratch.write("watch.toml", config);
+    scratch
+}
+
+/// Runs a round; returns its exit code and the verdicts by path.
+fn round(scratch: &Scratch) -> (i32, Vec<(String, String)>) {
+    let output = scratch.run(&["watch", "watch.toml", "--once", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let bundles = report["bundles"].as_array().unwrap().iter();
+    let bundles = bundles.map(|bundle| (text(&bundle["path"]), text(&bundle["verdict"])));
+    (output.status.code().unwrap(), bundles.collect())
+}
+
+fn states(scratch: &Scratch, name: &str) -> usize {
+    let report = scratch.run(&["tm", "states", name, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    report["states"].as_array().unwrap().len()
+}
+
+const A: &str = "share/a.sparsebundle";
+
+#[test]
+fn a_sound_bundle_is_kept_and_states_are_no_bundles() {
+    let scratch = share(&format!("{KEEP}states = 'share'\nkeep-last = 1\n"));
+    // The folder of states would be the bundle itself.
+    assert_ne!(round(&scratch).0, 0);
+    scratch.write(
+        "watch.toml",
+        format!("{KEEP}states = 'share/states'\nkeep-last = 1\n"),
+    );
+    let sound = vec![(A.to_owned(), "sound".to_owned())];
+    assert_eq!(round(&scratch), (0, sound.clone()));
+    let kept = |scratch: &Scratch| {
+        let folder = fs::read_dir(scratch.path("share/states/a.sparsebundle")).unwrap();
+        let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name != "lock").collect();
+        names.sort();
+        names
+    };
+    let first = kept(&scratch);
+    assert_eq!(first.len(), 1);
+    // Nothing changed, so there is no second state.
+    assert_eq!(round(&scratch), (0, sound.clone()));
+    assert_eq!(kept(&scratch), first);
+    scratch.write("letter", "dear diary");
+    scratch.ok(&["put", "--from", "letter", "share/a.sparsebundle:/first"]);
+    assert_eq!(round(&scratch), (0, sound.clone()));
+    let second = kept(&scratch);
+    assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
+    // A state that somebody copied beside the bundles.
+    let from = scratch.path("share/states/a.sparsebundle").join(&second[0]);
+    fs::rename(from, scratch.path("share/copied.sparsebundle")).unwrap();
+    fs::remove_dir_all(scratch.path("share/states")).unwrap();
+    scratch.write("watch.toml", "folders = ['share']");
+    assert_eq!(round(&scratch), (0, sound));
+}
+
+#[test]
+fn a_bundle_that_is_not_sound_gets_no_state() {
+    let scratch = share(KEEP);
+    bundle(&scratch, "share/b.sparsebundle");
+    fs::write(
+        scratch.path("share/b.sparsebundle/bands/0"),
+        vec![7; 1 << 20],
+    )
+    .unwrap();
+    bundle(&scratch, "share/lost.sparsebundle");
+    for list in ["Info.plist", "Info.bckup"] {
+        fs::remove_file(scratch.path("share/lost.sparsebundle").join(list)).unwrap();
+    }
+    let (code, verdicts) = round(&scratch);
+    assert!(matches!(code, 5 | 8), "{code}");
+    assert_eq!(verdicts[0].1, "sound");
+    assert!(
+        verdicts[1].1 != "sound" && verdicts[1].1 != "in_use",
+        "{verdicts:?}"
+    );
+    assert_eq!(verdicts[2].1, "needs_attention");
+    assert_eq!(states(&scratch, A), 1);
+    assert_eq!(states(&scratch, "share/b.sparsebundle"), 0);
+}
+
+#[test]
+fn what_cannot_be_read_is_no_success() {
+    let scratch = share("folders = ['share', 'absent']");
+    let (code, verdicts) = round(&scratch);
+    assert_eq!(code, 1);
+    assert_eq!(verdicts[1], ("absent".to_owned(), "unreadable".to_owned()));
+    scratch.write("watch.toml", "bundles = ['share/gone.sparsebundle']");
+    assert_eq!(round(&scratch).0, 1);
+    // A symbolic link that leads nowhere.
+    scratch.write("watch.toml", "folders = ['share']");
+    let link = scratch.path("share/x.sparsebundle");
+    std::os::unix::fs::symlink("nowhere", link).unwrap();
+    assert_eq!(round(&scratch).0, 1);
+    fs::create_dir(scratch.path("empty")).unwrap();
+    scratch.write("watch.toml", "folders = ['empty']");
+    assert_eq!(round(&scratch).0, 3);
+    for config in ["folders = [", "folder = ['share']", "keep = true"] {
+        scratch.write("watch.toml", config);
+        scratch.fails(2, &["watch", "watch.toml", "--once"]);
+    }
+    scratch.fails(3, &["watch", "absent.toml", "--once"]);
+}
+
+#[test]
+fn a_bundle_in_use_is_passed_over_and_one_with_missing_bands_is_told() {
+    let scratch = share(&format!("{KEEP}scrub = true\n"));
+    let store = Local::new(scratch.path(A));
+    let used = store.lock("lock", Lock::Exclusive).unwrap();
+    assert_eq!(
+        round(&scratch),
+        (0, vec![(A.to_owned(), "in_use".to_owned())])
+    );
+    drop(used);
+    // Another conflict is no use.
+    let rebanding = scratch.write("share/a.sparsebundle/rebanding.plist", "left");
+    assert_eq!(round(&scratch).0, 8);
+    fs::remove_file(rebanding).unwrap();
+    assert_eq!(round(&scratch).0, 0);
+    scratch.write("letter", vec![3; 3 << 20]);
+    scratch.ok(&["put", "--from", "letter", "share/a.sparsebundle:/first"]);
+    assert_eq!(round(&scratch).0, 0);
+    scratch.ok(&["rm", "share/a.sparsebundle:/first"]);
+    scratch.ok(&["compact", "--battery-allowed", A]);
+    let (code, verdicts) = round(&scratch);
+    assert_eq!((code, verdicts[0].1.as_str()), (8, "needs_attention"));
+    scratch.ok(&["scrub", A, "--accept"]);
+    assert_eq!(round(&scratch).0, 0);
+}
