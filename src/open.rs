@@ -7,6 +7,7 @@ mod apfs;
 pub(crate) mod compare_lists;
 mod container;
 mod contents;
+mod core_storage;
 mod create;
 mod detect;
 mod directories;
@@ -23,6 +24,7 @@ pub(crate) mod key_cache;
 mod key_file;
 mod layer;
 pub(crate) mod layer_metadata;
+mod logical_disk;
 mod opening;
 pub(crate) mod place;
 mod quick_check;
@@ -106,6 +108,10 @@ pub struct OpenOptions<'a> {
     pub checkpoint: Option<u64>,
     /// The sectors of the disk to use as the whole disk.
     pub section: Option<Section>,
+    /// The name or UUID of a logical volume of Core Storage to use as the whole disk, decrypted.
+    pub logical_volume: Option<&'a str>,
+    /// Other images with physical volumes of the same Core Storage group.
+    pub physical_volumes: &'a [PathBuf],
     /// Bytes of memory for cached B-tree nodes of each open HFS+ volume, and as many again for
     /// pending changes.
     pub cache: usize,
@@ -133,6 +139,8 @@ impl Default for OpenOptions<'_> {
             shadows: &[],
             checkpoint: None,
             section: None,
+            logical_volume: None,
+            physical_volumes: &[],
             cache: DEFAULT_CACHE,
             system_files: false,
             now: None,

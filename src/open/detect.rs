@@ -3,7 +3,7 @@
 use super::volume_format::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::hfsplus;
+use crate::fs::{core_storage, hfsplus};
 
 /// Magic numbers and their offsets.
 const MAGICS: [(u64, &[u8], VolumeFormat); 13] = [
@@ -45,6 +45,9 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
         if stands {
             return Ok(Some(format));
         }
+    }
+    if core_storage::group_of(device)?.is_some() {
+        return Ok(Some(VolumeFormat::CoreStorage));
     }
     let by_fields = [
         (is_ext(&head), VolumeFormat::Ext),

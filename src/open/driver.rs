@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{ApfsDriver, VolumeQuery};
+use super::core_storage::CoreStorageDriver;
 use super::hfsplus::HfsPlusDriver;
 use super::quick_check::NodeLimit;
 use super::unlock::Keys;
@@ -160,6 +161,7 @@ impl VolumeFormat {
         match self {
             Self::HfsPlus | Self::Hfsx => &HfsPlusDriver,
             Self::Apfs => &ApfsDriver,
+            Self::CoreStorage => &CoreStorageDriver,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
             #[cfg(feature = "foreign")]

@@ -10,7 +10,7 @@ use super::opening::Opening;
 use super::remote::{self, RemoteTarget};
 use super::{
     Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, contents, directories, gate,
-    interrupted, look_at, survey, unstored,
+    interrupted, logical_disk, look_at, survey, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, SegmentPart};
@@ -478,12 +478,28 @@ fn examine_disk(
     found: &mut Examination,
     progress: &dyn Progress,
 ) -> Result<()> {
+    if let Some(name) = options.logical_volume {
+        let opened = logical_disk::logical_disk(disk, name, &options.reading());
+        let Some((logical, damage)) = found.opened("logical volume", opened)? else {
+            return Ok(());
+        };
+        if let Some(damage) = damage.map(|damage| Error::new(Kind::Corrupt, LAYER, damage)) {
+            found.problems.add(Severity::Damage, damage);
+        }
+        let options = OpenOptions {
+            logical_volume: None,
+            physical_volumes: &[],
+            ..*options
+        };
+        let logical: Arc<dyn BlockDevice> = logical;
+        return examine_disk(&logical, format, &options, found, progress);
+    }
     let mut is_map_unusable = false;
     let problems = &mut found.problems;
     let contents = contents::find_with(disk, |search| {
         partition::check_with(&**disk, search, problems).inspect_err(|_| is_map_unusable = true)
     });
-    let (map, volumes) = match contents {
+    let (map, mut volumes) = match contents {
         Err(error) if is_map_unusable => {
             return found.judged::<Map>("partition map", Err(error)).map(drop);
         }
@@ -496,6 +512,7 @@ fn examine_disk(
         layer: map.scheme.to_string(),
         verdict: Verdict::Checked,
     }));
+    logical_disk::add_physical_volumes(&mut volumes, options)?;
     missing_volumes(disk, map.as_ref(), &volumes, &mut found.problems)?;
     let contents = found
         .contents

@@ -31,6 +31,7 @@ pub struct Image {
     pub(super) layers: Vec<Layer>,
     pub(super) disk: Arc<dyn BlockDevice>,
     pub(super) warnings: Vec<String>,
+    pub(super) is_unlocked: bool,
 }
 
 impl Image {
@@ -43,7 +44,7 @@ impl Image {
     /// encrypted, as the copy may not be.
     pub fn mode_of_copy(&self) -> NewMode {
         NewMode::AtMost(FileMode::of(&self.path).unwrap_or(FileMode::ANY))
-            .of_secret(self.encryption().is_some())
+            .of_secret(self.is_secret())
     }
 
     /// Returns the format of its container.
@@ -115,6 +116,12 @@ impl Image {
     /// Returns its encryption, if any.
     pub fn encryption(&self) -> Option<&crypt::Description> {
         self.layers.iter().find_map(Layer::encryption)
+    }
+
+    /// Returns true if a copy of its disk is the plain text of something encrypted: of the image, or
+    /// of a logical volume that the options named.
+    pub fn is_secret(&self) -> bool {
+        self.is_unlocked || self.encryption().is_some()
     }
 
     /// Returns the partition map of its disk, if that has one.

@@ -26,6 +26,8 @@ pub(super) struct Opening<'a> {
     pub(super) warnings: Vec<String>,
     /// The contents of the file, if it is encrypted and unlocked.
     pub(super) decrypted: Option<Arc<Device>>,
+    /// True if the disk is the decrypted contents of an encrypted logical volume.
+    pub(super) is_unlocked: bool,
 }
 
 impl<'a> Opening<'a> {
@@ -36,6 +38,7 @@ impl<'a> Opening<'a> {
             layers: Vec::new(),
             warnings: Vec::new(),
             decrypted: None,
+            is_unlocked: false,
         }
     }
 
@@ -66,11 +69,18 @@ impl<'a> Opening<'a> {
         if let Some(section) = self.options.section {
             found.disk = section.of(found.disk)?;
         }
+        if let Some(name) = self.options.logical_volume {
+            self.use_logical_volume(&mut found, name)?;
+        }
         self.survey(&found)?;
         let is_empty = self.layers.iter().all(|layer| {
             layer.partitions().is_none() && layer.volumes().is_none_or(<[_]>::is_empty)
         });
-        if is_empty && self.options.shadows.is_empty() && self.options.section.is_none() {
+        if is_empty
+            && self.options.shadows.is_empty()
+            && self.options.section.is_none()
+            && self.options.logical_volume.is_none()
+        {
             self.use_other_directory(&mut found)?;
         }
         Ok(found)
@@ -83,6 +93,7 @@ impl<'a> Opening<'a> {
             layers: self.layers,
             disk: found.disk,
             warnings: self.warnings,
+            is_unlocked: self.is_unlocked,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The contents of a disk: its partition map, its volumes, or neither.
 
 use super::opening::Opening;
-use super::{FoundDisk, LAYER, Layer, UNKNOWN, contents};
+use super::{FoundDisk, LAYER, Layer, UNKNOWN, contents, logical_disk};
 use crate::container::udif;
 use crate::device::BlockDevice;
 use crate::error::Place;
@@ -44,6 +44,11 @@ impl Opening<'_> {
             volume.system_files = options.system_files;
             volume.now = options.now;
             volume.survey();
+        }
+        if options.logical_volume.is_none() {
+            logical_disk::add_physical_volumes(&mut volumes, &options)?;
+        }
+        for volume in &volumes {
             self.warnings.extend(volume.warning_of_older_state());
         }
         // An encrypted file is an image, independent of its contents.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs::{self, SurveyedContainer, VolumeQuery};
+use super::core_storage::{self, CoreStoragePeers};
 use super::detect::detect_file_system;
 use super::driver::Driver;
 use super::quick_check::NodeLimit;
@@ -45,6 +46,8 @@ pub struct Volume {
     pub(super) older_state: Option<String>,
     /// The container that was opened for this warning, for the first reader of a read-only image.
     pub(super) surveyed: SurveyedContainer,
+    /// The devices among which the other parts of a Core Storage group are looked for.
+    pub(super) peers: Arc<CoreStoragePeers>,
     /// The writer of an APFS container, which is reopened for each operation.
     pub(super) writer: VolumeWriter,
     device: Arc<dyn BlockDevice>,
@@ -222,6 +225,7 @@ impl Volume {
             now: None,
             older_state: None,
             surveyed: SurveyedContainer::default(),
+            peers: Arc::default(),
             writer: VolumeWriter::default(),
             device,
         }))
@@ -246,6 +250,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     if volumes.is_empty() {
         volumes.extend(Volume::detect(disk.clone(), None, 0..disk.info().len)?);
     }
+    core_storage::set_peers(&mut volumes);
     Ok(volumes)
 }
 
@@ -285,6 +290,8 @@ fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<O
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
         match open(volume) {
             Ok(opened) => return Ok(Some(opened)),
+            // The volumes beside it merely serve to start a Mac.
+            Err(error) if volume.format == VolumeFormat::CoreStorage => return Err(error),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
@@ -319,7 +326,7 @@ pub(super) fn selected<'a>(
     match selector {
         VolumeSelector::Number { partition, volume } => {
             let fits = |found: &&Volume| {
-                let several = found.format.is_container();
+                let several = holds_several(found.format);
                 found.partition.unwrap_or(1) == *partition
                     && (several || volume.is_none_or(|number| number == 1))
             };
@@ -327,7 +334,7 @@ pub(super) fn selected<'a>(
                 .iter()
                 .find(fits)
                 .ok_or_else(|| missing(Kind::NotFound, volumes, selector))?;
-            Ok((found, volume.filter(|_| found.format.is_container())))
+            Ok((found, volume.filter(|_| holds_several(found.format))))
         }
         VolumeSelector::Name(name) => {
             let mut failed = None;
@@ -336,6 +343,8 @@ pub(super) fn selected<'a>(
                     volume
                         .container()
                         .and_then(|container| apfs::named(&container, name))
+                } else if volume.format == VolumeFormat::CoreStorage {
+                    volume.logical_named(name)
                 } else {
                     volume
                         .open()
@@ -350,6 +359,11 @@ pub(super) fn selected<'a>(
             Err(failed.unwrap_or_else(|| missing(unseen(volumes), volumes, selector)))
         }
     }
+}
+
+/// Returns true if a volume of this format holds volumes with numbers.
+fn holds_several(format: VolumeFormat) -> bool {
+    format.is_container() || format == VolumeFormat::CoreStorage
 }
 
 /// Returns the kind of an error about a volume that was not found: if some volumes were unreadable,

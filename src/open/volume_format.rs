@@ -12,6 +12,7 @@ pub enum VolumeFormat {
     Hfsx,
     Hfs,
     Apfs,
+    CoreStorage,
     Fat,
     ExFat,
     Ntfs,
@@ -33,6 +34,7 @@ impl VolumeFormat {
             Self::Hfsx => "HFSX",
             Self::Hfs => "HFS",
             Self::Apfs => "APFS",
+            Self::CoreStorage => "Core Storage",
             Self::Fat => "FAT",
             Self::ExFat => "exFAT",
             Self::Ntfs => "NTFS",
@@ -60,7 +62,7 @@ impl VolumeFormat {
             Self::Ext => Some("ext4"),
             Self::Xfs => Some("xfs"),
             Self::Btrfs => Some("btrfs"),
-            Self::HfsPlus | Self::Hfsx | Self::Apfs => None,
+            Self::HfsPlus | Self::Hfsx | Self::Apfs | Self::CoreStorage => None,
             Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
@@ -77,7 +79,7 @@ impl VolumeFormat {
 
     /// Returns true if this version reads the format.
     pub const fn is_supported(self) -> bool {
-        self.is_hfs_plus() || self.is_container()
+        self.is_hfs_plus() || self.is_container() || matches!(self, Self::CoreStorage)
     }
 }
 

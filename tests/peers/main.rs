@@ -12,6 +12,7 @@ mod apfs_readers;
 #[path = "../common/mod.rs"]
 mod common;
 mod compressed;
+mod core_storage;
 mod disk;
 mod encrypted;
 mod finder;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     apfs_encrypted::add(&mut suite);
     apfs_readers::add(&mut suite);
     compressed::add(&mut suite);
+    core_storage::add(&mut suite);
     encrypted::add(&mut suite);
     finder::add(&mut suite);
     foreign::add(&mut suite);

@@ -48,7 +48,7 @@ pub(crate) struct DecryptArgs {
 impl DecryptArgs {
     /// Refuses to write the plain text of an encrypted image without the option.
     pub(crate) fn check(self, source: &Image) -> Outcome {
-        if self.decrypt || source.encryption().is_none() {
+        if self.decrypt || !source.is_secret() {
             return Ok(());
         }
         Err(Failure::usage(

@@ -49,6 +49,30 @@ pub(crate) struct OpenArgs<U: Args = UnlockArgs> {
     /// `bandsaw info` lists the checkpoints that are available.
     #[arg(long, value_name = "XID", help_heading = OPENING)]
     checkpoint: Option<u64>,
+    /// Open this logical volume of Core Storage as the disk
+    ///
+    /// NAME is its name or UUID. Its decrypted contents are then the whole disk, for every command
+    /// that reads; `bandsaw convert` writes them unencrypted.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "shadows",
+        help_heading = OPENING,
+        hide_short_help = true
+    )]
+    logical_volume: Option<String>,
+    /// Add the disk with another part of a Core Storage group
+    ///
+    /// IMAGE holds a further physical volume of the same group. The option may be given several
+    /// times.
+    #[arg(
+        long = "physical-volume",
+        value_name = "IMAGE",
+        value_hint = ValueHint::AnyPath,
+        help_heading = OPENING,
+        hide_short_help = true
+    )]
+    physical_volumes: Vec<PathBuf>,
     /// Choose an alternative where sources of the image disagree
     ///
     /// CHOICE is one that an error or `bandsaw repair` has listed: `size=BYTES`, `band-size=BYTES`,
@@ -327,6 +351,8 @@ impl<U: Args + Keys> OpenArgs<U> {
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
             section: self.section,
+            logical_volume: self.logical_volume.as_deref(),
+            physical_volumes: &self.physical_volumes,
             cache: self.catalog_memory.map_or(DEFAULT_CACHE, |bytes| {
                 usize::try_from(bytes).unwrap_or(usize::MAX)
             }),

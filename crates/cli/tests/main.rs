@@ -9,6 +9,7 @@ mod common;
 mod completion;
 mod compress;
 mod compressed;
+mod core_storage;
 mod dmg;
 mod dmg_makers;
 mod encrypted_verbs;

@@ -12,7 +12,7 @@ const SPECIAL: [(&str, &str, &str); 6] = [
     (
         "Apple_CoreStorage",
         "a CoreStorage volume group (FileVault before macOS 10.13, or a Fusion drive)",
-        "open it on a Mac up to macOS 10.15, or with libfvde",
+        "its header is missing: copy the disk again, whole; Bandsaw reads it then",
     ),
     (
         "Apple_RAID",

@@ -9,6 +9,7 @@ mod apfs_change;
 mod apfs_space;
 mod bundle;
 mod change;
+mod core_storage;
 mod crypt;
 mod decmpfs;
 mod foreign;
@@ -27,6 +28,7 @@ pub use apfs_change::apfs_change;
 pub use apfs_space::apfs_spaceman;
 pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
+pub use core_storage::{core_storage, core_storage_list};
 pub use crypt::crypt_header;
 pub use decmpfs::{decmpfs, decmpfs_pack};
 pub use foreign::foreign_free;
@@ -94,6 +96,16 @@ pub const TARGETS: &[Target] = &[
         name: "foreign_free",
         run: foreign_free,
         seeds: foreign::seeds,
+    },
+    Target {
+        name: "core_storage",
+        run: core_storage,
+        seeds: core_storage::seeds,
+    },
+    Target {
+        name: "core_storage_list",
+        run: core_storage_list,
+        seeds: core_storage::list_seeds,
     },
     Target {
         name: "journal",

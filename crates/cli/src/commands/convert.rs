@@ -252,14 +252,12 @@ impl Convert {
 
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
-        if source.encryption().is_none()
-            && (self.encryption.decrypting.decrypt || self.encryption.re_encrypt)
-        {
-            let option = if self.encryption.decrypting.decrypt {
-                "--decrypt"
-            } else {
-                "--re-encrypt"
-            };
+        let option = match source.encryption() {
+            None if self.encryption.re_encrypt => Some("--re-encrypt"),
+            _ if self.encryption.decrypting.decrypt && !source.is_secret() => Some("--decrypt"),
+            _ => None,
+        };
+        if let Some(option) = option {
             return Err(Failure::usage(option, "the source is not encrypted")
                 .hint("use --encrypt to create an encrypted copy"));
         }

@@ -145,10 +145,13 @@ impl VolumeJson {
             }
             Err(error) => {
                 let volumes = vec![Self::unread(volume, &error)];
+                // Its name is known without a key, and the names of several are listed.
+                let is_closed = volume.format == VolumeFormat::CoreStorage
+                    && matches!(error.kind(), Kind::WrongKey | Kind::Undecided);
                 FoundVolumes {
                     volumes,
                     warnings: Vec::new(),
-                    failed: Some(error).filter(|_| volume.format.is_supported()),
+                    failed: Some(error).filter(|_| volume.format.is_supported() && !is_closed),
                 }
             }
         }

@@ -18,6 +18,9 @@ const MAX_SLOTS: usize = 256;
 /// Size of all keys but the derived one, in bytes.
 const KEY: usize = 16;
 
+/// Beginnings of a property list that is decrypted with the right key.
+const BEGINNINGS: [&[u8]; 4] = [b"<?xml", b"<!DOCTYPE", b"<plist", b"<dict"];
+
 /// The encryption of a family of logical volumes.
 #[derive(Debug, Clone)]
 pub(super) struct Context {
@@ -78,7 +81,8 @@ impl Context {
             both[..16].copy_from_slice(first);
             let mut list = file.to_vec();
             decrypt_xts_unit(&both, 0, &mut list);
-            if list.trim_ascii_start().starts_with(b"<") {
+            let text = list.trim_ascii_start();
+            if BEGINNINGS.iter().any(|begin| text.starts_with(begin)) {
                 return Self::parse(&Value::parse(&list)?, None);
             }
         }

@@ -41,6 +41,8 @@ pub struct Options {
     pub keys_in_file: bool,
     /// Puts maps in relation to a region.
     pub region: bool,
+    /// Stores the list of a family in two parts.
+    pub in_parts: bool,
 }
 
 impl Options {
@@ -54,6 +56,7 @@ impl Options {
             status: "Complete".to_owned(),
             keys_in_file: false,
             region: false,
+            in_parts: false,
         }
     }
 
@@ -179,21 +182,26 @@ impl Options {
         (0..).zip(&objects).map(block).collect()
     }
 
-    /// Adds the family of a volume, whose list is in two parts.
+    /// Adds the family of a volume.
     fn add_family(&self, objects: &mut Vec<(u16, u64, Vec<u8>)>, id: u64) {
         let list = format!(
             "<dict ID=\"100\"><key>com.apple.corestorage.lvf.encryption.context</key>{}\
              <key>DefaultEncryptionContext</key><integer size=\"32\">0x1</integer></dict>",
             self.context()
         );
-        let (start, end) = list.as_bytes().split_at(list.len() / 2);
+        let (start, end) = list
+            .as_bytes()
+            .split_at(list.len() / if self.in_parts { 2 } else { 1 });
         let mut raw = FamilyRaw::new_zeroed();
-        raw.next = (id + 4).into();
+        raw.next = if self.in_parts { id + 4 } else { 0 }.into();
         raw.packed_len = (list.len() as u32).into();
         raw.len = raw.packed_len;
         raw.list = ((BLOCK_HEADER + size_of::<FamilyRaw>()) as u32).into();
         raw.list_len = (start.len() as u32).into();
         objects.push((kind::FAMILY, id + 2, [raw.as_bytes(), start].concat()));
+        if !self.in_parts {
+            return;
+        }
         let mut more = ContinuedRaw::new_zeroed();
         more.len = (end.len() as u32).into();
         objects.push((kind::CONTINUED, id + 4, [more.as_bytes(), end].concat()));

@@ -56,6 +56,14 @@ pub struct LogicalVolume {
     metadata: Arc<Metadata>,
 }
 
+impl LogicalVolume {
+    /// Returns true if the metadata says how it is encrypted. If it does not, the keys may be in a
+    /// [file](super::KEY_FILES).
+    pub fn has_context(&self) -> bool {
+        self.context.is_some()
+    }
+}
+
 /// A physical volume that is present.
 #[derive(Debug)]
 struct Member {

@@ -200,7 +200,8 @@ const _: () = assert!(size_of::<RegionRaw>() == 0x10);
 
 /// A wrapped key of a user, in a property list.
 ///
-/// Source: libfvde, "PassphraseWrappedKEKStruct".
+/// Source: the test image of cryptsetup; libfvde, "PassphraseWrappedKEKStruct", has the iterations
+/// four bytes later.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct UserKeyRaw {
@@ -210,9 +211,9 @@ pub(super) struct UserKeyRaw {
     /*18*/ pub(super) key_kind: U32,
     /*1C*/ pub(super) key_len: U32, // bytes
     /*20*/ pub(super) key: [u8; 24],
-    /*38*/ pub(super) unknown: [u8; 116],
-    /*AC*/ pub(super) iterations: U32, // PBKDF2
-    /*B0*/ pub(super) unknown_end: [u8; 108],
+    /*38*/ pub(super) unknown: [u8; 112],
+    /*A8*/ pub(super) iterations: U32, // PBKDF2
+    /*AC*/ pub(super) unknown_end: [u8; 112],
 }
 const _: () = assert!(size_of::<UserKeyRaw>() == 284);
 

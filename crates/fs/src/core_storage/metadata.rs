@@ -21,7 +21,7 @@ const MAX_BLOCKS: u64 = 1 << 17;
 /// Maximum number of objects that are kept: 8 MiB.
 const MAX_OBJECTS: usize = 1024;
 /// Blocks read at a time.
-const BATCH: u64 = 64;
+const BATCH: usize = 64;
 /// The beginning of a block that macOS has erased.
 const WIPED: &[u8; 8] = b"LVFwiped";
 
@@ -72,19 +72,19 @@ impl Metadata {
         }
         let mut found = Self::default();
         let mut batches: Vec<_> = copies.iter().map(|_| Vec::new()).collect();
-        for first in (0..count).step_by(BATCH as usize) {
-            let blocks = BATCH.min(count - first);
+        for first in (0..count).step_by(BATCH) {
+            let blocks = BATCH.min(usize::try_from(count - first).unwrap_or(BATCH));
             for (copy, batch) in copies.iter().zip(&mut batches) {
-                batch.resize(blocks as usize * BLOCK, 0);
+                batch.resize(blocks * BLOCK, 0);
                 copy.device
                     .read_at(copy.start + first * BLOCK as u64, batch)?;
             }
             for at in 0..blocks {
-                let start = at as usize * BLOCK;
+                let start = at * BLOCK;
                 let each = copies.iter().zip(&batches).filter_map(|(copy, batch)| {
                     Some((copy, batch.get(start..)?.first_chunk::<BLOCK>()?))
                 });
-                found.add(first + at, each)?;
+                found.add(first + at as u64, each)?;
             }
         }
         Ok(found)

@@ -184,7 +184,10 @@ impl Parser<'_> {
     fn dict(&mut self, is_empty: bool, depth: usize) -> Result<Vec<(Arc<str>, Value)>> {
         let mut entries = Vec::new();
         let mut key: Option<Arc<str>> = None;
-        while !is_empty {
+        if is_empty {
+            return Ok(entries);
+        }
+        loop {
             let (start, closed) = match self.event()? {
                 Event::Start(start) => (start, false),
                 Event::Empty(start) => (start, true),
@@ -205,7 +208,10 @@ impl Parser<'_> {
 
     fn array(&mut self, is_empty: bool, depth: usize) -> Result<Vec<Value>> {
         let mut elements = Vec::new();
-        while !is_empty {
+        if is_empty {
+            return Ok(elements);
+        }
+        loop {
             match self.event()? {
                 Event::Start(start) => elements.push(self.value(&start, false, depth + 1)?),
                 Event::Empty(start) => elements.push(self.value(&start, true, depth + 1)?),
@@ -220,7 +226,10 @@ impl Parser<'_> {
     /// Reads text of at most `most` bytes up to the end of the element.
     fn content(&mut self, is_empty: bool, most: usize) -> Result<String> {
         let mut text = String::new();
-        while !is_empty {
+        if is_empty {
+            return Ok(text);
+        }
+        loop {
             match self.event()? {
                 Event::Text(part) => text.push_str(&part.xml10_content()),
                 Event::CData(part) => text.push_str(&part.xml10_content()),

@@ -1,8 +1,11 @@
+//! Groups of every form, damaged and hostile ones included.
+
 use std::sync::Arc;
 
 use bandsaw_core::crypt::Secret;
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw_core::{Error, Kind, Reason, Result};
+use bandsaw_testing::conformance;
 
 use super::fixture::{self, METADATA, Options};
 use super::{Group, LogicalDevice, group_of};
@@ -45,6 +48,7 @@ fn a_passphrase_opens_the_volume() {
     let plain = contents(200);
     let options = Options {
         passphrases: vec!["first".into(), "second".into()],
+        in_parts: true,
         ..Options::new(plain.clone(), "")
     };
     let group = group(&options).unwrap();
@@ -74,6 +78,18 @@ fn a_passphrase_opens_the_volume() {
     }
     assert!(device.read_vec(819_199, 2).is_err());
     refused(device.write_at(0, &[0]), Kind::ReadOnly);
+}
+
+#[test]
+fn the_contents_are_a_device_like_others() {
+    for passphrases in [vec!["pass".to_owned()], Vec::new()] {
+        let options = Options {
+            passphrases,
+            ..Options::new(contents(40), "")
+        };
+        let device = open(&group(&options).unwrap(), &[], "pass").unwrap();
+        conformance::read_only(Arc::new(device));
+    }
 }
 
 #[test]
