@@ -8,9 +8,11 @@ use super::recover::{self, OPENING};
 use super::volume::Volume;
 use crate::hfsplus::build::journal_len;
 use crate::hfsplus::build::records::journal_file;
+use crate::hfsplus::catalog::Object;
 use crate::hfsplus::journal::{Journal, TRANSIENT};
 use crate::hfsplus::layout::{
-    AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, journal_flags, volume_attributes,
+    AllocBlock, Cnid, Extent, HEADER_OFFSET, JournalInfoBlockRaw, extents_of, journal_flags,
+    volume_attributes,
 };
 use crate::hfsplus::links::JOURNAL_NAMES;
 use crate::hfsplus::unicode::encode_name;
@@ -159,6 +161,7 @@ impl Volume {
         self.begin()?;
         self.commit()?;
         let places = recover::places(&*self.device, &self.read.header)?;
+        self.check_journal_places(&places)?;
         // From here on the journal is transient, and is removed at the unmount.
         let marked = self.mark_journal(true);
         self.failed.note(marked)?;
@@ -167,6 +170,24 @@ impl Volume {
             log.transient = Some(places);
         }
         self.unmount()
+    }
+
+    /// Refuses to free the blocks of a permanent journal, its info block and its body, if the files
+    /// for them name others: those could hold something else.
+    fn check_journal_places(&self, places: &[Extent]) -> Result<()> {
+        for (name, place) in JOURNAL_NAMES.into_iter().zip(places.iter().rev()) {
+            let mut units = Vec::new();
+            encode_name(name, &mut units)?;
+            let stored = match self.read.catalog.get(Cnid::ROOT, &units)? {
+                Some(Object::File(file)) => Some(extents_of(&file.data_fork.extents).collect()),
+                _ => None,
+            };
+            if stored != Some(vec![*place]) {
+                let message = "the file of the journal names other blocks than its info block";
+                return Err(Error::new(Kind::Corrupt, LAYER, message).named(name));
+            }
+        }
+        Ok(())
     }
 
     /// Marks the journal as transient or permanent in its info block.

@@ -587,6 +587,31 @@ fn a_journal_comes_to_stay_and_goes_again() {
     }
 }
 
+/// Blocks of others are not freed with a journal whose info block says too much.
+#[test]
+fn a_journal_longer_than_its_file_is_not_removed() {
+    let device = empty(8 << 20);
+    let fs = open(&device);
+    fs.enable_journal(None).unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    let mut number = [0; 4];
+    device.read_at(HEADER_OFFSET + 12, &mut number).unwrap();
+    let size_at = u64::from(u32::from_be_bytes(number)) * 4096 + 44;
+    let mut size = [0; 8];
+    device.read_at(size_at, &mut size).unwrap();
+    let longer = u64::from_be_bytes(size) + 1;
+    device.write_at(size_at, &longer.to_be_bytes()).unwrap();
+    let fs = open(&device);
+    let error = fs.disable_journal().unwrap_err();
+    assert!(error.to_string().contains("other blocks"), "{error}");
+    drop(fs);
+    device.write_at(size_at, &size).unwrap();
+    sound(device.clone());
+    open(&device).disable_journal().unwrap();
+    sound(device);
+}
+
 /// Marks the volume as one whose new records have dates since 1970 (attribute bit 29, as
 /// `newfs_hfs -B` makes it). The records that exist keep dates since 1904, each by its own flag.
 fn expand_times(device: &Memory) {
