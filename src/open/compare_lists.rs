@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::Builder;
 
 use super::evidence::{self, Depth, Evidence, Fact};
 use super::gate::StagedImage;
@@ -439,10 +440,15 @@ impl ListEvidence<'_> {
 fn both(store: &dyn Store) -> Result<[ListState; 2]> {
     let read = |which| sparsebundle::listed(store, which);
     std::thread::scope(|scope| {
-        let alternate = scope.spawn(|| read(CopyChoice::Alternate));
+        let thread = Builder::new().spawn_scoped(scope, || read(CopyChoice::Alternate));
         let primary = read(CopyChoice::Primary);
         let failed = |_| Err(Error::new(Kind::Io, LAYER, "a read thread stopped"));
-        Ok(match (primary?, alternate.join().unwrap_or_else(failed)?) {
+        let alternate = match thread {
+            Ok(thread) => thread.join().unwrap_or_else(failed),
+            // Where memory is limited, there may be no more threads.
+            Err(_) => read(CopyChoice::Alternate),
+        };
+        Ok(match (primary?, alternate?) {
             (ListState::Whole(info), ListState::Whole(backup))
                 if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
             {

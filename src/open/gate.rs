@@ -11,6 +11,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::Builder;
 
 use super::compare_lists::{self, ListDecision, ListEvidence};
 use super::driver::Headers;
@@ -255,10 +256,14 @@ impl Gate<'_> {
     fn compare_volumes(&self, map: Option<&Map>, volumes: &[Volume]) -> Result<Vec<String>> {
         let compared: Vec<_> = if self.is_far && volumes.len() > 1 {
             std::thread::scope(|scope| {
-                let started: Vec<_> = volumes
-                    .iter()
-                    .map(|volume| scope.spawn(move || compare_volume(volume)))
-                    .collect();
+                let start = |volume| {
+                    let thread = Builder::new();
+                    (
+                        volume,
+                        thread.spawn_scoped(scope, move || compare_volume(volume)),
+                    )
+                };
+                let started: Vec<_> = volumes.iter().map(start).collect();
                 let failed = |_| {
                     Err(Error::new(
                         Kind::Io,
@@ -268,7 +273,11 @@ impl Gate<'_> {
                 };
                 started
                     .into_iter()
-                    .map(|thread| thread.join().unwrap_or_else(failed))
+                    .map(|(volume, thread)| match thread {
+                        Ok(thread) => thread.join().unwrap_or_else(failed),
+                        // Where memory is limited, there may be no more threads.
+                        Err(_) => compare_volume(volume),
+                    })
                     .collect()
             })
         } else {

@@ -344,11 +344,11 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ("7", "a passphrase is missing or wrong"),
     (
         "8",
-        "check, repair: there are warnings, and no damage was found; extract: an older state was read",
+        "check, repair, scrub, watch, timemachine status: warnings, and no damage was found; extract: an older state was read",
     ),
     (
         "9",
-        "repair: a decision is required (`--assume`, `--accept-loss`); nothing was changed",
+        "repair: a decision is required (`--assume`, `--accept-loss`); timemachine keep: a whole copy has to be permitted; nothing was changed",
     ),
     ("10", "repair: nothing to repair, and nothing is wrong"),
     (
@@ -406,7 +406,9 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
             "copy the image again from its source; `bandsaw diagnose {image}` shows what is missing"
         ),
         Reason::PrivateKeyNeeded => "use --private-key FILE with the key of a certificate".into(),
-        Reason::VolumeLocked => return Some(passphrase::VOLUME_HINT.into()),
+        Reason::VolumeLocked | Reason::WrongVolumeKey => {
+            return Some(passphrase::VOLUME_HINT.into());
+        }
         Reason::Signed => "use --remove-signature to continue without the signature".into(),
         Reason::InUse => "end the program that uses it first".into(),
         Reason::DamagedVolume => format!(

@@ -54,6 +54,11 @@ const CASES: &[Case] = &[
         message: "locked.img", hint: "--volume-passfile FILE",
     },
     Case {
+        reason: Reason::WrongVolumeKey, kind: "wrong_key",
+        args: &["ls", "locked.img", "--volume-passfile", "new"],
+        message: "wrong passphrase", hint: "--volume-passfile FILE",
+    },
+    Case {
         reason: Reason::Signed, kind: "read_only", args: &["convert", "signed.dmg", "new.dmg", "--format", "udzo"],
         message: "the image is signed", hint: "--remove-signature",
     },

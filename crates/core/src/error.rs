@@ -81,8 +81,10 @@ reasons! {
     PassphraseNeeded = "passphrase-needed",
     /// The image is encrypted for certificates only, and no private key was given.
     PrivateKeyNeeded = "private-key-needed",
-    /// A volume is encrypted, and none of the given keys unlocks it.
+    /// A volume is encrypted, and no key for it was given.
     VolumeLocked = "volume-locked",
+    /// The key that was given for an encrypted volume is wrong.
+    WrongVolumeKey = "wrong-volume-key",
     /// The image has a code signature, which the change would invalidate.
     Signed = "signed",
     /// Another process has the image open.

@@ -153,20 +153,28 @@ impl Serve {
                 .iter()
                 .map(|listener| {
                     let (server, end) = (server.clone(), signals.sender());
-                    scope.spawn(move || {
+                    let listen = move || {
                         let ended = server.listen(listener);
                         // If one listener fails, the others end too.
                         signals::end(&end?);
                         ended
-                    })
+                    };
+                    std::thread::Builder::new().spawn_scoped(scope, listen)
                 })
                 .collect();
-            let reported = tell(&report, output);
+            let unstarted = listening.iter().find_map(|thread| thread.as_ref().err());
+            let reported = match unstarted {
+                Some(error) => {
+                    let source = std::io::Error::from(error.kind());
+                    Err(Error::io("serve", "start a thread", source).into())
+                }
+                None => tell(&report, output),
+            };
             if reported.is_ok() {
                 signals.wait();
             }
             let stopped = server.stop();
-            for thread in listening {
+            for thread in listening.into_iter().flatten() {
                 thread.join().expect("listening does not panic")?;
             }
             reported?;

@@ -137,7 +137,7 @@ impl VolumeLock {
         let failed = |kind, message: &'static str| {
             let failed = Error::new(kind, LOCKED_LAYER, message).named(&self.locked.name);
             Err(match kind {
-                Kind::WrongKey => failed.because(Reason::VolumeLocked),
+                Kind::WrongKey => failed.because(Reason::WrongVolumeKey),
                 _ => failed,
             })
         };

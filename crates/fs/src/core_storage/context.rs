@@ -166,7 +166,7 @@ impl Context {
             }
         }
         let message = "the passphrase or recovery key is wrong";
-        Err(Error::new(Kind::WrongKey, LAYER, message).because(Reason::VolumeLocked))
+        Err(Error::new(Kind::WrongKey, LAYER, message).because(Reason::WrongVolumeKey))
     }
 }
 

@@ -61,7 +61,7 @@ fn a_passphrase_opens_the_volume() {
         assert!(all(&open(&group, &[], passphrase).unwrap()) == plain);
     }
     let error = refused(open(&group, &[], "third"), Kind::WrongKey);
-    assert_eq!(error.reason(), Some(Reason::VolumeLocked));
+    assert_eq!(error.reason(), Some(Reason::WrongVolumeKey));
     let device = open(&group, &[], "first").unwrap();
     for (at, len) in [
         (0, 1),

@@ -252,7 +252,9 @@ impl MoveTask<'_> {
             // A rendezvous channel: while one range is flushed, only the next one is copied.
             let (copied, to_commit) = mpsc::sync_channel(0);
             let (run, stored, marked) = (&*self, &stored, &marked);
-            let committing = scope.spawn(move || run.commit_moved(stored, &to_commit, marked));
+            let committing = thread::Builder::new()
+                .spawn_scoped(scope, move || run.commit_moved(stored, &to_commit, marked))
+                .map_err(|source| Error::io(LAYER, "start a thread", source))?;
             let done = run.copy_all(stored, &copied, progress);
             drop(copied);
             committing
