@@ -26,7 +26,11 @@ __all__ = [
     "Invalid",
     "IoError",
     "KeysChanged",
+    "LayerAlone",
     "LimitExceeded",
+    "NoSuchImage",
+    "NoSuchPath",
+    "NoSuchVolume",
     "NoVolumes",
     "NotABundle",
     "NotFound",
@@ -36,6 +40,7 @@ __all__ = [
     "PrivateKeyNeeded",
     "ReadOnly",
     "RepairInterrupted",
+    "SameName",
     "Signed",
     "Truncated",
     "Undecided",
@@ -44,6 +49,7 @@ __all__ = [
     "Unsupported",
     "VolumeLocked",
     "WrongKey",
+    "WrongVolumeKey",
 ]
 
 
@@ -121,7 +127,11 @@ class PrivateKeyNeeded(WrongKey):
 
 
 class VolumeLocked(WrongKey):
-    """A volume is encrypted, and none of the given keys unlocks it."""
+    """A volume is encrypted, and no key for it was given."""
+
+
+class WrongVolumeKey(WrongKey):
+    """The key that was given for an encrypted volume is wrong."""
 
 
 class OutOfRange(Error):
@@ -144,6 +154,22 @@ class NoVolumes(NotFound):
     """The image holds no volume that can be read."""
 
 
+class NoSuchImage(NotFound):
+    """The image does not exist."""
+
+
+class LayerAlone(NotFound):
+    """The image is a layer of a stack, and the images below it were not named."""
+
+
+class NoSuchVolume(NotFound):
+    """The image has no such volume."""
+
+
+class NoSuchPath(NotFound):
+    """The volume has no such path."""
+
+
 class Conflict(Error, OSError):
     """Something is in use, or was changed at the same time."""
 
@@ -162,6 +188,10 @@ class PartialExists(Conflict):
 
 class CaseIgnored(Conflict):
     """Two names differ only in case, and the volume ignores case."""
+
+
+class SameName(Conflict):
+    """The names of two sources are the same on the volume."""
 
 
 class LimitExceeded(Error):
@@ -220,6 +250,13 @@ _BY_REASON: dict[str, type[Error]] = {
     "keys_changed": KeysChanged,
     "no_volumes": NoVolumes,
     "case_ignored": CaseIgnored,
+    "same_name": SameName,
+    "exists": Exists,
+    "no_such_image": NoSuchImage,
+    "layer_alone": LayerAlone,
+    "no_such_volume": NoSuchVolume,
+    "no_such_path": NoSuchPath,
+    "wrong_volume_key": WrongVolumeKey,
 }
 
 for _kind, _class in _BY_KIND.items():
