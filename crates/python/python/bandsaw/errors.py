@@ -5,7 +5,7 @@
 ...     bandsaw.open("missing.dmg")
 ... except FileNotFoundError as error:
 ...     print(type(error).__name__, error.kind, error.layer)
-NotFound not_found image
+NoSuchImage not_found image
 """
 
 from __future__ import annotations
