@@ -445,7 +445,7 @@ fn both(store: &dyn Store) -> Result<[ListState; 2]> {
         let failed = |_| Err(Error::new(Kind::Io, LAYER, "a read thread stopped"));
         let alternate = match thread {
             Ok(thread) => thread.join().unwrap_or_else(failed),
-            // Where memory is limited, there may be no more threads.
+            // A limit of memory can leave no room for another thread.
             Err(_) => read(CopyChoice::Alternate),
         };
         Ok(match (primary?, alternate?) {

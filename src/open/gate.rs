@@ -275,7 +275,7 @@ impl Gate<'_> {
                     .into_iter()
                     .map(|(volume, thread)| match thread {
                         Ok(thread) => thread.join().unwrap_or_else(failed),
-                        // Where memory is limited, there may be no more threads.
+                        // A limit of memory can leave no room for another thread.
                         Err(_) => compare_volume(volume),
                     })
                     .collect()

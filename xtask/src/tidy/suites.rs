@@ -2,7 +2,7 @@
 
 use super::{Fault, Text};
 
-/// Where the devices and stores are implemented, and the test that runs the suite on them, or the
+/// Files that implement a device or a store, each with the test that runs the suite on it, or the
 /// reason why none does.
 const COVERED: &[(&str, &str)] = &[
     (

@@ -110,7 +110,7 @@ struct Watched {
     removed_states: Vec<String>,
 }
 
-/// What is known of a bundle, the worst last.
+/// The verdict on a bundle, the worst last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 pub(crate) const BANDS: u64 = 8;
 pub(crate) const BAND: usize = 16 << 10;
-/// What a child does, the bundle, and the number of the check at which it is killed.
+/// The task of a child, the bundle, and the number of the check at which it is killed.
 const CHILD: [&str; 3] = [
     "BANDSAW_STATES_DEED",
     "BANDSAW_STATES_BUNDLE",

@@ -80,8 +80,8 @@ impl Volume {
             .extents
             .last()
             .map(|last| u32::try_from(last.end()).unwrap_or(0));
-        // How long blocks stay reserved depends on when files are closed, and a program that is
-        // started meanwhile holds them open. With a fixed date, equal changes give equal bytes.
+        // Blocks stay reserved until a file is closed, and a program that is started meanwhile holds
+        // it open. With a fixed date, equal changes give equal bytes.
         let ahead = match self.options.now {
             Some(_) => 0,
             None => ahead(have, free, self.read.header.block_size),
