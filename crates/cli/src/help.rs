@@ -29,7 +29,7 @@ A command accepts the options that apply to it: those for encrypted images if it
 for new passphrases if it sets one, and so on.";
 
 /// The verbs by task; `bandsaw -h` describes those of the first group only.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     (
         "Commands",
         &[
@@ -72,16 +72,10 @@ const GROUPS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("Space", &["du", "trim", "reband", "advise"]),
+    ("Integrity", &["verify", "checksum", "diagnose", "report"]),
     (
-        "Integrity",
-        &[
-            "verify",
-            "checksum",
-            "diagnose",
-            "report",
-            "timemachine",
-            "scrub",
-        ],
+        "Backups",
+        &["timemachine", "scrub", "watch", "send", "receive"],
     ),
     ("Encryption", &["passwd", "isencrypted", "erase-keys"]),
     ("Serving", &["serve", "list"]),
