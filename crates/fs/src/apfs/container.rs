@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
+use super::btree::Key;
 use super::checkpoint::{self, Superblock};
 use super::free::ApfsFree;
 use super::layout::{
@@ -254,6 +255,32 @@ impl Container {
             .iter()
             .map(|&oid| Oid::from(oid))
             .filter(|oid| oid.is_some())
+    }
+
+    /// Returns the object numbers of volumes in the object map that the superblock does not list: its
+    /// list is wrong then, and their blocks are in use.
+    pub(super) fn unlisted_volumes(&self) -> Result<Vec<Oid>> {
+        let listed: Vec<_> = self.volume_oids().collect();
+        let mut mapped = Vec::new();
+        let mut records = self.view.omap.tree.first()?;
+        while let Some(record) = records.next()? {
+            if let Key::Pair(oid, _) = record.key
+                && !listed.contains(&Oid(oid))
+            {
+                mapped.push(Oid(oid));
+            }
+        }
+        mapped.dedup();
+        let mut volumes = Vec::new();
+        for oid in mapped {
+            // Deleted ones have no place, and other objects are of another kind.
+            if let Some(at) = self.view.omap.lookup(oid, self.view.xid)?
+                && read_volume(&self.store, at.paddr, oid).is_ok()
+            {
+                volumes.push(oid);
+            }
+        }
+        Ok(volumes)
     }
 
     /// Returns the superblock of a volume, and its block.

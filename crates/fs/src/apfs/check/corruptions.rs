@@ -49,6 +49,11 @@ pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
         "lists a volume twice",
     ),
     (
+        |p| p.superblock(|raw| raw.volume_oids[0] = 0.into()),
+        Severity::Damage,
+        "does not list volume",
+    ),
+    (
         |p| p.superblock(|raw| raw.volume_oids[0] = 0x7777.into()),
         Severity::Damage,
         "has no object 0x7777",

@@ -159,6 +159,11 @@ impl Checker<'_> {
                         None => blocks.incomplete = true,
                     }
                 }
+                for oid in container.unlisted_volumes().unwrap_or_default() {
+                    let message = format!("the superblock does not list volume {oid:#x}");
+                    report.damage(wrong(LAYER, message));
+                    blocks.incomplete = true;
+                }
                 objects.report_unused(0, !blocks.incomplete, report);
                 let raws: Vec<_> = volumes.iter().map(|volume| volume.raw).collect();
                 keybags::check(container, &raws, &mut blocks, report)?;

@@ -59,6 +59,12 @@ pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> R
             "only the newest checkpoint of an undamaged container can be changed",
         ));
     }
+    if let Some(oid) = container.unlisted_volumes()?.first() {
+        return Err(Error::conflict(
+            LAYER,
+            format!("the superblock does not list volume {oid:#x} of the object map"),
+        ));
+    }
     Ok(())
 }
 

@@ -201,6 +201,7 @@ impl Tree {
         mut records: Vec<Vec<u8>>,
     ) -> Result<()> {
         while let Some(step) = path.pop() {
+            self.check_records(&step.node)?;
             if let Some(bytes) = self.edited(&step, path.is_empty(), &range, &records) {
                 return self.put_bytes(step.node.number, step.node.kind, bytes);
             }
@@ -312,8 +313,39 @@ impl Tree {
                 WriteOrder::Other
             };
         }
-        let node = Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?;
+        let node = Node {
+            is_checked: true,
+            ..Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?
+        };
         self.cache.put(&Arc::new(node));
+        Ok(())
+    }
+
+    /// Unpacks a node whose records are in order.
+    pub(super) fn draft(&self, node: &Node) -> Result<Draft> {
+        self.check_records(node)?;
+        Ok(Draft::of(node))
+    }
+
+    /// Fails if the keys of a node do not ascend. One wrong offset of a record hides it, and a change of
+    /// the record before it would overwrite its beginning.
+    fn check_records(&self, node: &Node) -> Result<()> {
+        if node.is_checked {
+            return Ok(());
+        }
+        let mut before: Option<&[u8]> = None;
+        for index in 0..node.records {
+            let record = node.record(index).unwrap_or_default();
+            let key = self.order.wanted(record).ok_or_else(|| {
+                self.corrupt(node.number, format!("malformed key of record {index}"))
+            })?;
+            if before.is_some_and(|before| key.compare(before) != Some(Ordering::Less)) {
+                let message =
+                    format!("the key of record {index} does not sort after the one before");
+                return Err(self.corrupt(node.number, message));
+            }
+            before = Some(record);
+        }
         Ok(())
     }
 

@@ -26,6 +26,8 @@ pub(in crate::hfsplus) struct Node {
     pub(in crate::hfsplus) height: u8,
     /// Number of records.
     pub(in crate::hfsplus) records: u16,
+    /// True if its records were checked before it was changed.
+    pub(super) is_checked: bool,
     bytes: Box<[u8]>,
 }
 
@@ -53,6 +55,7 @@ impl Node {
             kind: head.kind,
             height: head.height,
             records,
+            is_checked: false,
             bytes,
         };
         let mut before = usize::from(FIRST_RECORD);

@@ -126,14 +126,14 @@ impl Tree {
             (node_kind::INDEX, parent.node.height - 1)
         };
         let node = self.node(self.child(&parent.node, slot)?, kind, height)?;
-        Ok(Some(Draft::of(&node)))
+        self.draft(&node).map(Some)
     }
 
     /// Removes a node from the chain of its level.
     fn unlink(&mut self, draft: &Draft) -> Result<()> {
         if draft.previous != 0 {
             let node = self.node(draft.previous, draft.kind, draft.height)?;
-            let mut before = Draft::of(&node);
+            let mut before = self.draft(&node)?;
             before.next = draft.next;
             self.put(&before)?;
         } else if draft.kind == node_kind::LEAF {
@@ -147,7 +147,7 @@ impl Tree {
     fn link_back(&mut self, next: u32, like: &Draft, previous: u32) -> Result<()> {
         if next != 0 {
             let node = self.node(next, like.kind, like.height)?;
-            let mut after = Draft::of(&node);
+            let mut after = self.draft(&node)?;
             after.previous = previous;
             return self.put(&after);
         }

@@ -308,3 +308,29 @@ fn a_record_that_fits_no_node_is_refused() {
     }
     check_tree(&*alone.device, &alone.fork(), 512, true);
 }
+
+/// The offset hides a record, and changing the one before would overwrite the beginning of it.
+#[test]
+fn a_node_with_a_wrong_offset_is_not_changed() {
+    let mut alone = Alone::new(TreeKind::Extents, 512, 8);
+    for file in 5..8 {
+        alone
+            .change(true, |tree| tree.insert(&extent_key(file, 9), &[0; 64]))
+            .unwrap();
+    }
+    let leaf = u64::from(alone.tree.head.root_node.get());
+    let place = leaf * 512 + 512 - 4;
+    let offset = u16::from_be_bytes(alone.device.read_array(place).unwrap());
+    alone
+        .device
+        .write_at(place, &(offset + 8).to_be_bytes())
+        .unwrap();
+    alone.tree = Tree::open(file(&alone.device), alone.kind).unwrap();
+    let bytes = alone.device.to_vec();
+    let error = alone
+        .change(true, |tree| tree.replace(&extent_key(5, 9), &[1; 64]))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+    assert!(error.to_string().contains("does not sort after"), "{error}");
+    assert_eq!(alone.device.to_vec(), bytes);
+}

@@ -116,3 +116,18 @@ fn a_container_that_has_grown_takes_many_changes() {
     let found = read(&device);
     assert!((0..24).all(|number| contents(&found, &format!("/file {number}")) == [2; 1 << 20]));
 }
+
+/// Nobody would answer for the blocks of that volume.
+#[test]
+fn a_container_that_does_not_list_a_volume_is_not_changed() {
+    let (_, _, bytes) = crate::apfs::check::corruptions::damaged(8 << 20)
+        .find(|(words, ..)| *words == "does not list volume")
+        .unwrap();
+    let container = Container::open(Arc::new(Memory::from(bytes)), None).unwrap();
+    let error = ContainerMut::open(&Arc::new(container)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Conflict);
+    assert!(
+        error.to_string().contains("does not list volume"),
+        "{error}"
+    );
+}
