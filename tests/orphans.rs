@@ -550,6 +550,13 @@ fn unwritten_blocks_of_a_volume_that_is_not_found_without_them() {
         let bitmap = be(bytes, table + 8 * 2048, 8) * MIB;
         bytes[bitmap + 9..bitmap + 256].fill(0);
     });
+    let writing = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let error = open::open(&sample.path, &writing).unwrap_err();
+    assert_eq!(error.kind(), Kind::Undecided, "{error}");
+    assert!(sample.bytes() == damaged);
     let done = sample.repair(&[]);
     assert_eq!(done.outcome, Outcome::Repaired, "{done:?}");
     assert_eq!(sample.contents(), expected);

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::contents;
 use super::volume::Volume;
 use crate::Result;
 use crate::container::asif::Asif;
@@ -15,6 +16,9 @@ use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::{FreeMap, FreeMapExt};
 use crate::partition::Map;
 use crate::progress::Progress;
+
+/// A volume with its map of free space and the ranges of its own structures, in order.
+type OrderedVolume<'a> = (&'a Volume, Arc<dyn FreeMap>, Vec<Range<u64>>);
 
 /// Maximum number of ranges listed.
 const MOST: usize = 1024;
@@ -94,7 +98,7 @@ pub(crate) fn find(
 /// data for them and a volume uses them: the index is damaged. Reads about `most` bytes.
 ///
 /// Volumes that are not clean, not in order or not supported do not count: what an interrupted write has
-/// left is no contradiction.
+/// left is no contradiction. But if more volumes are in order with all of the data, it is meant to be there.
 pub(crate) fn find_unwritten(
     image: &Asif,
     volumes: &[Volume],
@@ -105,14 +109,17 @@ pub(crate) fn find_unwritten(
     if hidden.is_empty() {
         return Ok(places);
     }
-    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
-        let Some(Some(free)) = in_order(volume.trusted_free_map())? else {
-            continue;
-        };
-        let Some(mut own) = in_order(volume.own_ranges())? else {
-            continue;
-        };
-        own.sort_unstable_by_key(|range| range.start);
+    let ordered = in_order(volumes)?;
+    // The data may be a volume's own structures, without which it is not found.
+    if let Some(tried) = unless_io(image.as_if_written(&hidden))? {
+        let disk: Arc<dyn BlockDevice> = Arc::new(tried);
+        if let Some((_, with)) = unless_io(contents::find(&disk))?
+            && in_order(&with)?.len() > ordered.len()
+        {
+            return Ok(hidden);
+        }
+    }
+    for (volume, free, own) in ordered {
         let end = volume.range.end.min(image.info().len);
         for hidden in &hidden {
             let part = hidden.start.max(volume.range.start)..hidden.end.min(end);
@@ -124,8 +131,22 @@ pub(crate) fn find_unwritten(
     Ok(places)
 }
 
-/// Returns the answer of a volume that is in order; an error that is not about it stays one.
-fn in_order<T>(answer: Result<T>) -> Result<Option<T>> {
+/// Returns the supported volumes that are clean and in order, with their maps and their own structures.
+fn in_order(volumes: &[Volume]) -> Result<Vec<OrderedVolume<'_>>> {
+    let mut ordered = Vec::new();
+    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+        if let Some(Some(free)) = unless_io(volume.trusted_free_map())?
+            && let Some(mut own) = unless_io(volume.own_ranges())?
+        {
+            own.sort_unstable_by_key(|range| range.start);
+            ordered.push((volume, free, own));
+        }
+    }
+    Ok(ordered)
+}
+
+/// Returns `None` for an error about contents; one of reading stays one.
+fn unless_io<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(error) if error.io_kind().is_some() => Err(error),
         answer => Ok(answer.ok()),

@@ -2,6 +2,7 @@
 //! the bitmap of the chunk is damaged and hides it. The blocks read as zeros.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::chunks::ChunkSource;
 use super::geometry::EntryKind;
@@ -9,7 +10,7 @@ use super::layout::{ChunkEntry, DiskChunk, FileChunk};
 use super::mask::{BlockState, Mask};
 use super::{Asif, LAYER};
 use crate::Result;
-use crate::device::{AfterDiscard, BlockDevice, ExtentKind, is_zero};
+use crate::device::{AfterDiscard, BlockDevice, CowDevice, ExtentKind, is_zero};
 use crate::size::to_usize;
 
 /// Bytes read at a time.
@@ -18,6 +19,9 @@ const PIECE: u64 = 64 << 10;
 const CHUNK_COST: u64 = 8 << 10;
 /// Maximum number of ranges listed. The last one covers all that follow.
 const MAX_RANGES: usize = 65_536;
+
+/// Maximum number of bytes of masks that are changed in memory.
+const MAX_TRIED: u64 = 64 << 20;
 
 /// A change of a chunk, with its place in the file, its mask and the runs of unwritten blocks.
 type RunsChange<'a> = dyn Fn(DiskChunk, FileChunk, &Mask, Vec<Range<u64>>) -> Result<()> + 'a;
@@ -113,6 +117,13 @@ impl Asif {
             at += len;
         }
         Ok(())
+    }
+
+    /// Opens the same file with the unwritten blocks of `ranges` marked as written, in memory only.
+    pub(crate) fn as_if_written(&self, ranges: &[Range<u64>]) -> Result<Self> {
+        let tried = Self::open(Arc::new(CowDevice::new(self.file.clone(), MAX_TRIED)))?;
+        tried.restore_unwritten(ranges)?;
+        Ok(tried)
     }
 
     /// Marks the unwritten blocks of `ranges` as written, so that their data is that of
