@@ -51,7 +51,7 @@ pub struct CreateOptions {
     pub band_size: Option<u64>,
     /// Sector size in bytes, of formats with a choice: 512 or 4096. `None`: 512.
     pub sector_size: Option<u32>,
-    /// Compression level of UDZO. `None`: level 1.
+    /// Compression level of UDZO. `None`: level 6.
     pub level: Option<Level>,
     /// True to replace an existing image.
     pub overwrite: bool,

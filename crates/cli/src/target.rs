@@ -46,7 +46,7 @@ pub(crate) struct Container {
     pub(crate) sector_size: Option<u64>,
     /// Set the compression level: 1 (fastest) to 9 (smallest)
     ///
-    /// It applies to udzo. The default is 1.
+    /// It applies to udzo. The default is 6.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub(crate) level: Option<u8>,
     /// Replace an existing image

@@ -40,7 +40,7 @@ pub struct ConvertOptions {
     /// Sector size in bytes, of formats with a choice. `None`: that of the source's partition map,
     /// or else of its disk.
     pub sector_size: Option<u32>,
-    /// Compression level of UDZO. `None`: level 1.
+    /// Compression level of UDZO. `None`: level 6.
     pub level: Option<Level>,
     /// True to replace an existing image.
     pub overwrite: bool,

@@ -29,7 +29,7 @@ const OPTIONS: &[Opt] = &[
     opt(
         &["imagekey", "tgtimagekey"],
         Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level; others are ignored"),
+        Done("sparse-band-size in sectors, zlib-level (6 if not given); others are ignored"),
     ),
     opt(
         &["srcimagekey"],

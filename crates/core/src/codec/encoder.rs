@@ -11,6 +11,9 @@ use crate::{Error, Kind, Result};
 pub struct Level(u8);
 
 impl Level {
+    /// Level 1.
+    pub const FASTEST: Self = Self(1);
+
     /// Returns the level `level`, which must be 1 to 9.
     pub fn new(level: u8) -> Result<Self> {
         if (1..=9).contains(&level) {
@@ -29,9 +32,10 @@ impl Level {
 }
 
 impl Default for Level {
-    /// Returns 1, the default of hdiutil.
+    /// Returns 6, the default of zlib. With level 1, that of hdiutil, an image is 2 % larger and made in
+    /// three quarters of the time.
     fn default() -> Self {
-        Self(1)
+        Self(6)
     }
 }
 

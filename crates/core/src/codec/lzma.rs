@@ -37,9 +37,11 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
 /// The preset of all of macOS's streams, inferred from their size.
 const PRESET: u32 = 6;
 
-/// The number of earlier strings that the encoder compares at each position. The preset's 48 take a
-/// quarter more time for a thousandth less space.
-const DEPTH: i32 = 32;
+/// The number of earlier strings that the encoder compares at each position, and the length of a match
+/// after which it looks for no longer one. The preset's 48 and 64 take a quarter more time for 0.7 % less
+/// space with programs, and for no less with text.
+const DEPTH: i32 = 16;
+const NICE_LEN: u32 = 32;
 
 /// The preset that finds out if a piece gets shorter at all: it is ten times as fast, and finds
 /// repetitions at any distance.
@@ -64,6 +66,7 @@ fn memory_of(options: &Lzma2Options) -> usize {
 fn options(len: usize) -> Lzma2Options {
     let mut options = LzmaOptions::with_preset(PRESET);
     options.depth_limit = DEPTH;
+    options.nice_len = NICE_LEN;
     options.dict_size = window(len, options.dict_size);
     Lzma2Options {
         lzma_options: options,
@@ -102,7 +105,7 @@ pub(super) fn encode(
 fn gets_shorter(plain: &[u8], stop: &AtomicBool) -> Result<bool, CodecError> {
     let limit = plain.len() - plain.len() / 100;
     let mut packed = Vec::new();
-    let shorter = zlib::Encoder::new(Level::default()).encode(plain, &mut packed)?;
+    let shorter = zlib::Encoder::new(Level::FASTEST).encode(plain, &mut packed)?;
     if shorter && packed.len() < limit {
         return Ok(true);
     }

@@ -61,7 +61,7 @@ const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
 pub struct EncodeOptions {
     /// A UDIF format.
     pub format: Format,
-    /// Compression level of UDZO. `None`: level 1, the default of hdiutil. Other formats have no
+    /// Compression level of UDZO. `None`: level 6, the default of zlib. Other formats have no
     /// levels.
     pub level: Option<Level>,
 }
