@@ -14,7 +14,7 @@ use crate::Result;
 use crate::container::asif::Asif;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::{FreeMap, FreeMapExt};
-use crate::partition::Map;
+use crate::partition::{self, Map, Search};
 use crate::progress::Progress;
 
 /// A volume with its map of free space and the ranges of its own structures, in order.
@@ -110,9 +110,12 @@ pub(crate) fn find_unwritten(
         return Ok(places);
     }
     let ordered = in_order(volumes)?;
-    // The data may be a volume's own structures, without which it is not found.
+    // The data may be a volume's own structures, without which it is not found, or a partition map.
     if let Some(tried) = unless_io(image.as_if_written(&hidden))? {
         let disk: Arc<dyn BlockDevice> = Arc::new(tried);
+        if has_map(&*disk)? && !has_map(image)? {
+            return Ok(hidden);
+        }
         if let Some((_, with)) = unless_io(contents::find(&disk))?
             && in_order(&with)?.len() > ordered.len()
         {
@@ -129,6 +132,12 @@ pub(crate) fn find_unwritten(
         }
     }
     Ok(places)
+}
+
+/// Returns true if the beginning of the disk announces a partition map.
+fn has_map(disk: &dyn BlockDevice) -> Result<bool> {
+    let map = unless_io(partition::probe_with(disk, Search::Announced))?;
+    Ok(map.flatten().is_some())
 }
 
 /// Returns the supported volumes that are clean and in order, with their maps and their own structures.

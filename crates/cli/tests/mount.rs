@@ -11,6 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Scratch, stderr};
+use bandsaw::fs::core_storage::fixture::Options;
+use bandsaw::testing::fuzz;
 use serde_json::Value;
 
 /// A scratch folder with a registry of its own, whose mounts go with it.
@@ -1293,4 +1295,29 @@ fn a_damaged_image_is_not_mounted() {
     fs::rename(&list, host.path("list")).unwrap();
     std::os::unix::fs::symlink(host.path("list"), &list).unwrap();
     refused(&[]);
+}
+
+#[test]
+fn a_core_storage_volume_is_mounted_for_reading_only() {
+    let Some(host) = Host::new("a_core_storage_volume_is_mounted_for_reading_only") else {
+        return;
+    };
+    let disks = Options::new(fuzz::sample(false, 4096), "open sesame").build();
+    host.0.write("0.img", &disks[0]);
+    host.0.write("pass", "open sesame\n");
+    let key = ["--volume-passfile", "pass"];
+    let told = host.run(&[&["mount", "0.img", "mnt"][..], &key].concat());
+    assert!(
+        told.status.success() && stderr(&told).contains("read-only"),
+        "{}",
+        stderr(&told)
+    );
+    assert!(fs::create_dir(host.path("mnt/new")).is_err());
+    host.ok(&["detach", "mnt"]);
+    host.ok(&[&["mount", "-r", "0.img", "mnt"][..], &key].concat());
+    let file = host.path("mnt/docs/deep/file.txt");
+    assert_eq!(fs::read(&file).unwrap(), b"deep down");
+    assert!(fs::write(&file, "no").is_err());
+    host.ok(&["detach", "mnt"]);
+    assert!(fs::read(host.path("0.img")).unwrap() == disks[0]);
 }

@@ -85,7 +85,7 @@ impl NativeImage {
 impl NativeImage {
     /// Opens the image at a path or URL, or in an object if `source` is given.
     #[new]
-    #[pyo3(signature = (path, source, descriptor, *, writable, format, passphrase, key, shadows, checkpoint, system_files))]
+    #[pyo3(signature = (path, source, descriptor, *, writable, format, passphrase, key, shadows, checkpoint, logical_volume, physical_volumes, system_files))]
     #[expect(clippy::too_many_arguments, reason = "the options of opening")]
     fn new(
         py: Python<'_>,
@@ -98,6 +98,8 @@ impl NativeImage {
         key: Option<Vec<u8>>,
         shadows: Vec<PathBuf>,
         checkpoint: Option<u64>,
+        logical_volume: Option<String>,
+        physical_volumes: Vec<PathBuf>,
         system_files: bool,
     ) -> Outcome<Self> {
         let place = match source {
@@ -112,6 +114,8 @@ impl NativeImage {
                 keys: KeyRing::new(passphrase, key),
                 shadows,
                 checkpoint,
+                logical_volume,
+                physical_volumes,
                 system_files,
             },
             image: RwLock::new(None),

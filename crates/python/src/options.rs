@@ -18,6 +18,10 @@ pub(crate) struct ImageOptions {
     pub(crate) keys: KeyRing,
     pub(crate) shadows: Vec<PathBuf>,
     pub(crate) checkpoint: Option<u64>,
+    /// Name or UUID of the logical volume of Core Storage that is the disk.
+    pub(crate) logical_volume: Option<String>,
+    /// Disks with other parts of a Core Storage group.
+    pub(crate) physical_volumes: Vec<PathBuf>,
     pub(crate) system_files: bool,
 }
 
@@ -46,6 +50,8 @@ impl ImageOptions {
             keys: Some(&self.keys),
             shadows: &self.shadows,
             checkpoint: self.checkpoint,
+            logical_volume: self.logical_volume.as_deref(),
+            physical_volumes: &self.physical_volumes,
             system_files: self.system_files,
             network: network(),
             ..OpenOptions::default()

@@ -324,3 +324,14 @@ def test_the_import_is_quick() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     for module in ("dataclasses", "inspect", "pathlib", "tempfile", "typing_extensions", "asyncio", "bandsaw.dmg", "bandsaw._reports"):
         assert f"'{module}'" not in loaded
+
+
+def test_logical_volumes_of_core_storage_are_named(dmg: Path, tmp_path: Path) -> None:
+    with pytest.raises(bandsaw.Error, match="no Core Storage volume"):
+        bandsaw.open(dmg, logical_volume="Macintosh HD")
+    with bandsaw.create(tmp_path / "plain.img", 8 << 20, format="UDRW"):
+        pass
+    with pytest.raises(bandsaw.ReadOnly, match="can only be read"):
+        bandsaw.open(tmp_path / "plain.img", logical_volume="Macintosh HD", writable=True)
+    with pytest.raises(bandsaw.Error):
+        bandsaw.open(dmg, physical_volumes=[tmp_path / "absent.img"])

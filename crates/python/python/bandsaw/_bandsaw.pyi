@@ -229,6 +229,8 @@ class NativeImage:
         key: bytes | None,
         shadows: list[str],
         checkpoint: int | None,
+        logical_volume: str | None,
+        physical_volumes: list[str],
         system_files: bool,
     ) -> NativeImage: ...
     def release(self) -> None: ...

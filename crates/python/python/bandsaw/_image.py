@@ -49,6 +49,8 @@ def open(
     writable: bool = False,
     format: str | None = None,
     checkpoint: int | None = None,
+    logical_volume: str | None = None,
+    physical_volumes: Sequence[str | os.PathLike[str]] = (),
     system_files: bool = False,
 ) -> Image:
     """Opens an image.
@@ -64,6 +66,8 @@ def open(
         writable: True to open the image for changes. Where sources of the image disagree, this raises `Undecided`.
         format: The format, by hdiutil's code (`UDRW`), instead of detection.
         checkpoint: The transaction number of an older checkpoint of an APFS container to read.
+        logical_volume: The name or UUID of a logical volume of Core Storage, whose contents are then the disk.
+        physical_volumes: Images of the other disks of a Core Storage group.
         system_files: True to show the journal files of HFS+ volumes.
 
     Raises:
@@ -92,6 +96,8 @@ def open(
         key=_key(key),
         shadows=[os.fspath(one) for one in shadows],
         checkpoint=checkpoint,
+        logical_volume=logical_volume,
+        physical_volumes=[os.fspath(one) for one in physical_volumes],
         system_files=system_files,
     )
     return Image(native, of_volumes)

@@ -313,10 +313,9 @@ impl Tree {
                 WriteOrder::Other
             };
         }
-        let node = Node {
-            is_checked: true,
-            ..Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?
-        };
+        let mut node =
+            Node::parse(number, bytes).map_err(|message| self.corrupt(number, message))?;
+        node.is_checked = true;
         self.cache.put(&Arc::new(node));
         Ok(())
     }

@@ -328,7 +328,7 @@ fn a_node_with_a_wrong_offset_is_not_changed() {
     alone.tree = Tree::open(file(&alone.device), alone.kind).unwrap();
     let bytes = alone.device.to_vec();
     let error = alone
-        .change(true, |tree| tree.replace(&extent_key(5, 9), &[1; 64]))
+        .change(true, |tree| tree.replace(&extent_key(7, 9), &[1; 64]))
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
     assert!(error.to_string().contains("does not sort after"), "{error}");
