@@ -14,7 +14,8 @@ use crate::Result;
 use crate::container::asif::Asif;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::{FreeMap, FreeMapExt};
-use crate::partition::{self, Map, Search};
+use crate::partition::gpt::Search;
+use crate::partition::{self, Map};
 use crate::progress::Progress;
 
 /// A volume with its map of free space and the ranges of its own structures, in order.
