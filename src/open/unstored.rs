@@ -14,7 +14,7 @@ use crate::Result;
 use crate::container::asif::Asif;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::{FreeMap, FreeMapExt};
-use crate::partition::gpt::Search;
+use crate::partition::gpt::{self, Search};
 use crate::partition::{self, Map};
 use crate::progress::Progress;
 
@@ -114,7 +114,7 @@ pub(crate) fn find_unwritten(
     // The data may be a volume's own structures, without which it is not found, or a partition map.
     if let Some(tried) = unless_io(image.as_if_written(&hidden))? {
         let disk: Arc<dyn BlockDevice> = Arc::new(tried);
-        if has_map(&*disk)? && !has_map(image)? {
+        if wholeness(&*disk)? > wholeness(image)? {
             return Ok(hidden);
         }
         if let Some((_, with)) = unless_io(contents::find(&disk))?
@@ -135,10 +135,17 @@ pub(crate) fn find_unwritten(
     Ok(places)
 }
 
-/// Returns true if the beginning of the disk announces a partition map.
-fn has_map(disk: &dyn BlockDevice) -> Result<bool> {
-    let map = unless_io(partition::probe_with(disk, Search::Announced))?;
-    Ok(map.flatten().is_some())
+/// Returns 2 if the beginning of the disk announces a partition map of which all copies are whole, 1 if it
+/// announces one, 0 if not.
+fn wholeness(disk: &dyn BlockDevice) -> Result<u8> {
+    if unless_io(partition::probe_with(disk, Search::Announced))?
+        .flatten()
+        .is_none()
+    {
+        return Ok(0);
+    }
+    let is_whole = unless_io(gpt::are_copies_whole(disk))?.flatten();
+    Ok(if is_whole == Some(false) { 1 } else { 2 })
 }
 
 /// Returns the supported volumes that are clean and in order, with their maps and their own structures.
