@@ -135,8 +135,8 @@ pub(crate) fn find_unwritten(
     Ok(places)
 }
 
-/// Returns 2 if the beginning of the disk announces a partition map of which all copies are whole, 1 if it
-/// announces one, 0 if not.
+/// Returns 2 if the beginning of the disk announces a GPT of which both copies are whole, 1 if it
+/// announces another map, 0 if it announces none.
 fn wholeness(disk: &dyn BlockDevice) -> Result<u8> {
     if unless_io(partition::probe_with(disk, Search::Announced))?
         .flatten()
@@ -145,7 +145,7 @@ fn wholeness(disk: &dyn BlockDevice) -> Result<u8> {
         return Ok(0);
     }
     let is_whole = unless_io(gpt::are_copies_whole(disk))?.flatten();
-    Ok(if is_whole == Some(false) { 1 } else { 2 })
+    Ok(if is_whole == Some(true) { 2 } else { 1 })
 }
 
 /// Returns the supported volumes that are clean and in order, with their maps and their own structures.
