@@ -88,6 +88,7 @@ mod serving {
     fn a_killed_server_leaves_images_as_they_were() {
         let scratch = Scratch::new();
         scratch.sample();
+        fs::create_dir(scratch.path("root")).unwrap();
         scratch.ok(&["create", "root/a.sparsebundle", "--from", "src"]);
         scratch.ok(&["create", "root/b.dmg", "--format", "udzo", "--from", "src"]);
         let before = inventory(&scratch.path("root"));

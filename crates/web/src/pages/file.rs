@@ -222,12 +222,15 @@ pub(crate) fn fork(visit: &Visit) -> Fork {
     }
 }
 
-/// Opens the contents of a file.
-pub(crate) fn contents(
-    app: &App,
-    visit: &Visit,
-    target: &Target,
-) -> Result<(Arc<OpenImage>, Attributes, Arc<dyn BlockDevice>), Refusal> {
+/// A fork of a file, in an image that is kept open.
+pub(crate) struct OpenFile {
+    pub(crate) image: Arc<OpenImage>,
+    pub(crate) attributes: Attributes,
+    pub(crate) contents: Arc<dyn BlockDevice>,
+}
+
+/// Opens the fork of a file that a query names.
+pub(crate) fn contents(app: &App, visit: &Visit, target: &Target) -> Result<OpenFile, Refusal> {
     let (image, fs) = open_volume(app, visit, target)?;
     let opened = fs.resolve(&target.path).and_then(|file| {
         if file.kind != FileKind::File {
@@ -238,7 +241,11 @@ pub(crate) fn contents(
         Ok((file, contents))
     });
     match opened {
-        Ok((file, contents)) => Ok((image, file, contents)),
+        Ok((attributes, contents)) => Ok(OpenFile {
+            image,
+            attributes,
+            contents,
+        }),
         Err(error) => Err(refusal_in(&image, &error)),
     }
 }
@@ -258,15 +265,20 @@ pub(crate) async fn raw(
         .ok_or_else(Refusal::busy)?;
     let (shared, shown, of) = (app.clone(), visit.clone(), target.clone());
     let is_shown = visit.query.text("show").is_some();
-    let (image, file, device, media) = work(move || {
-        let (image, file, device) = contents(&shared, &shown, &of)?;
+    let (open, media) = work(move || {
+        let open = contents(&shared, &shown, &of)?;
         let media = match is_shown {
-            true => Media::of(&*device).map_err(|error| refusal_in(&image, &error))?,
+            true => Media::of(&*open.contents).map_err(|error| refusal_in(&open.image, &error))?,
             false => None,
         };
-        Ok((image, file, device, media))
+        Ok((open, media))
     })
     .await?;
+    let OpenFile {
+        image,
+        attributes: file,
+        contents: device,
+    } = open;
     let length = device.info().len;
     let tag = format!(
         "\"{}-{:x}-{length:x}\"",

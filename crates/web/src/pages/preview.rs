@@ -217,7 +217,9 @@ pub(crate) async fn hex(State(app): State<Arc<App>>, visit: Visit) -> Result<Res
     let (shared, shown, of) = (app.clone(), visit.clone(), target.clone());
     let main = work(move || {
         let (_, fs) = open_volume(&shared, &shown, &of)?;
-        let (image, _, contents) = file::contents(&shared, &shown, &of)?;
+        let file::OpenFile {
+            image, contents, ..
+        } = file::contents(&shared, &shown, &of)?;
         let length = contents.info().len;
         let at = at.min(length.saturating_sub(1) / HEX * HEX);
         let bytes = read(&*contents, at, HEX.min(length.saturating_sub(at)));

@@ -166,7 +166,7 @@ fn drawn(map: &SpaceMap, from: u64, count: u64, target: &Target) -> Markup {
         p {
             "A cell stands for " (per_cell) " " (if per_cell == 1 { one } else { many }) " ("
             (size::display(map.size.saturating_mul(per_cell))) "). "
-            (many) " " (range.start) " to " (range.end.saturating_sub(1)) " of " (all) " are shown."
+            "Shown: " (range.start) " to " (range.end.saturating_sub(1)) " of " (all) "."
             @if range != (0..all) { " " a href=(target.address("space", &[])) { "Show all" } }
         }
         p.legend {
