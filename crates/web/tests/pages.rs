@@ -3,7 +3,11 @@
 use std::fs;
 
 use bandsaw::container::Format;
+use bandsaw::crypt::{MIN_ITERATIONS, Secret};
+use bandsaw::fs::VolumeEncryption;
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
+use bandsaw::progress::Silent;
 
 use crate::common::{Images, Site, folder_of, link};
 
@@ -252,4 +256,43 @@ fn an_encrypted_image_is_browsed() {
     assert!(folder.contains("hello.txt"));
     let raw = visitor.get("raw?r=0&i=secret.sparsebundle&v=1.1&p=/hello.txt");
     assert_eq!(raw.text(), "hello, world\n");
+}
+
+#[test]
+fn an_encrypted_volume_asks_for_its_own_passphrase() {
+    let images = Images::new();
+    let options = CreateOptions {
+        volume: Some(NewVolume {
+            layout: Layout::Gptspud,
+            name: "Secret & <b>".to_owned(),
+            format: NewFormat::Apfs,
+            block_size: None,
+            source: Source::Folder(images.path("tree")),
+        }),
+        volume_encryption: Some(VolumeEncryption {
+            passphrase: Secret::new(b"key".to_vec()),
+            recovery_key: None,
+            hint: None,
+            iterations: MIN_ITERATIONS,
+        }),
+        ..CreateOptions::default()
+    };
+    drop(create(&images.root().join("volume.img"), options, &Silent).unwrap());
+    let site = Site::new(&images.root());
+    let visitor = &site.visitor;
+    let folder = folder_of(visitor, "volume.img");
+    let asked = visitor.get(&folder);
+    assert_eq!(asked.status, 403);
+    let text = asked.text();
+    assert!(
+        text.contains("name=\"volume\" value=\"Secret &amp; &lt;b&gt;\""),
+        "{text}"
+    );
+    let form = "volume=Secret+%26+%3Cb%3E&passphrase";
+    let unlock = link(&text, "unlock?", "volume.img");
+    assert_eq!(visitor.post(&unlock, &format!("{form}=wrong")).status, 403);
+    assert_eq!(visitor.post(&unlock, &format!("{form}=key")).status, 303);
+    assert!(visitor.page(&folder).contains("hello.txt"));
+    assert_eq!(visitor.post("lock", "").status, 303);
+    assert_eq!(visitor.get(&folder).status, 403);
 }
