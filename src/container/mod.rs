@@ -24,6 +24,7 @@ pub mod stack;
 pub mod udif;
 
 pub use format::{ContainerKind, Format};
+pub use property_list::property_list_xml;
 
 use crate::error::Place;
 use crate::{Error, Reason, Result};

@@ -30,6 +30,33 @@ pub(crate) fn parse(
     max_values: usize,
     max_bytes: u64,
 ) -> Result<Dictionary> {
+    let value = parse_value(layer, bytes, max_values, max_bytes)?;
+    value.into_dictionary().ok_or_else(|| {
+        let message = "expected a property list that is a dictionary";
+        Error::new(Kind::Corrupt, layer, message)
+    })
+}
+
+/// Returns a list, XML or binary, as XML text for people. Its root may be of any type.
+///
+/// [`Kind::Corrupt`] if it is not a list; [`Kind::Limit`] if it has more than 50,000 values and tags,
+/// is more than 64 collections deep, or takes more than 4 MiB of memory.
+pub fn property_list_xml(bytes: &[u8]) -> Result<String> {
+    const LAYER: &str = "property list";
+    let value = parse_value(LAYER, bytes, 50_000, 4 << 20)?;
+    let mut text = Vec::new();
+    let written = value.to_writer_xml(&mut text);
+    let text = written.ok().and_then(|()| String::from_utf8(text).ok());
+    text.ok_or_else(|| Error::unsupported(LAYER, "a value that XML cannot hold"))
+}
+
+/// Parses a list whose root may be of any type, within the bounds of [`parse`].
+fn parse_value(
+    layer: &'static str,
+    bytes: &[u8],
+    max_values: usize,
+    max_bytes: u64,
+) -> Result<Value> {
     let limit = |text: String| Error::limit(layer, text);
     let corrupt = || Error::new(Kind::Corrupt, layer, "expected a property list");
     // The texts of the crate are those of its types.
@@ -60,13 +87,7 @@ pub(crate) fn parse(
         let end = memmem::find(bytes, b"</plist>").map_or(bytes.len(), |at| at + b"</plist>".len());
         Value::from_reader_xml(Cursor::new(&bytes[..end]))
     };
-    value.map_err(broken)?.into_dictionary().ok_or_else(|| {
-        Error::new(
-            Kind::Corrupt,
-            layer,
-            "expected a property list that is a dictionary",
-        )
-    })
+    value.map_err(broken)
 }
 
 /// An upper bound of the tree of a list.
@@ -254,6 +275,22 @@ mod tests {
             list.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, number]);
         }
         list
+    }
+
+    #[test]
+    fn lists_become_text() {
+        let mut list = Vec::new();
+        let root = plist::Value::Array(vec!["a<b".into(), true.into()]);
+        root.to_writer_binary(&mut list).unwrap();
+        let text = property_list_xml(&list).unwrap();
+        assert!(text.contains("<string>a&lt;b</string>") && text.contains("<true/>"));
+        assert_eq!(
+            property_list_xml(b"text").unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        let deep = format!("<plist>{}</plist>", "<array>".repeat(100_000));
+        let refused = property_list_xml(deep.as_bytes()).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Limit);
     }
 
     #[test]

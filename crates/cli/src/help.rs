@@ -78,7 +78,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
         &["timemachine", "scrub", "watch", "send", "receive"],
     ),
     ("Encryption", &["passwd", "isencrypted", "erase-keys"]),
-    ("Serving", &["serve", "list"]),
+    ("Serving", &["serve", "web", "list"]),
     (
         "Other",
         &["bench", "hdiutil", "diskutil", "shims", "completions"],

@@ -108,6 +108,7 @@ const WITHOUT: &[&str] = &[
     "du",
     "list",
     "serve",
+    "web",
     "mount",
     "attach",
     "detach",

@@ -58,6 +58,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("bench-articles", "results of a benchmark: see bench.rs"),
     ("checkpoint", "a bucket: see bucket.rs"),
     ("common", "definitions alone"),
+    ("web", "the feature `web`: see web.rs"),
 ];
 
 fn schemas() -> PathBuf {

@@ -42,3 +42,4 @@ mod terminal;
 mod verbs;
 mod verdicts;
 mod watch;
+mod web;

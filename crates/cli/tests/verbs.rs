@@ -81,7 +81,7 @@ fn class(verb: &str) -> Option<Class> {
         | "receive" | "scrub" | "segment" | "send" | "shims-install" | "shims-list"
         | "snapshot-list" | "stack-create" | "stack-flatten" | "stack-info" | "stat"
         | "timemachine-forget" | "timemachine-states" | "timemachine-status" | "tree"
-        | "verify" | "watch" => Reads,
+        | "verify" | "watch" | "web" => Reads,
         "bench" | "resources" | "shims" | "snapshot" | "stack" | "timemachine" => Group,
         "timemachine-reset-verification" => Elsewhere("changes the lists of Time Machine only"),
         "checkpoint" => Elsewhere("changes bundles in buckets only"),

@@ -64,6 +64,7 @@ mod tree;
 pub(crate) mod trim;
 mod verify;
 mod watch;
+mod web;
 mod xattr;
 
 pub(crate) use create::{Create, epoch};
@@ -195,6 +196,8 @@ pub(crate) enum Command {
     Mount(Box<mount::Mount>),
     /// Serve an image as a network block device (NBD)
     Serve(Box<serve::Serve>),
+    /// Show images and their files in a browser
+    Web(Box<web::Web>),
     /// List attached, mounted and served images
     List(list::List),
     /// Change passphrases of an encrypted image
@@ -289,6 +292,7 @@ impl Command {
             #[cfg(target_os = "linux")]
             Self::Mount(verb) => verb.run(output),
             Self::Serve(verb) => verb.run(output),
+            Self::Web(verb) => verb.run(output),
             Self::List(verb) => verb.run(output),
             Self::Passwd(verb) => verb.run(output),
             Self::IsEncrypted(verb) => verb.run(output),

@@ -4,6 +4,9 @@ import { writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [browser, page, profile] = process.argv.slice(2);
+// A file, or the address of a server.
+const address = page.includes("://") ? page : pathToFileURL(page).href;
+const own = address.startsWith("file:") ? "file:" : new URL(address).origin + "/";
 const options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", `--user-data-dir=${profile}`, "about:blank"];
 const child = spawn(browser, options, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
 const [input, output] = [child.stdio[3], child.stdio[4]];
@@ -21,7 +24,7 @@ output.on("data", (bytes) => {
     if (message.method === "Runtime.exceptionThrown") wrong.push("exception: " + JSON.stringify(message.params));
     if (message.method === "Runtime.consoleAPICalled" && message.params.type === "error") wrong.push("console: " + JSON.stringify(message.params.args));
     if (message.method === "Log.entryAdded" && message.params.entry.level === "error") wrong.push("log: " + message.params.entry.text);
-    if (message.method === "Network.requestWillBeSent" && !message.params.request.url.startsWith("file:")) wrong.push("fetched " + message.params.request.url);
+    if (message.method === "Network.requestWillBeSent" && !message.params.request.url.startsWith(own)) wrong.push("fetched " + message.params.request.url);
   }
 });
 let session;
@@ -46,7 +49,7 @@ const visit = async (ready, steps) => {
     session = (await call("Target.attachToTarget", { targetId, flatten: true })).sessionId;
     for (const domain of ["Page", "Runtime", "Log", "Network"]) await call(domain + ".enable");
     await view(1000, 800);
-    await call("Page.navigate", { url: pathToFileURL(page).href });
+    await call("Page.navigate", { url: address });
     for (let tries = 0; tries < 100 && !(await ask(`document.readyState === 'complete' && (${ready})`)); tries += 1) await sleep(50);
     await steps();
   } catch (error) {

@@ -1,0 +1,211 @@
+//! `bandsaw web`: images and their files as pages for a browser.
+
+use std::path::PathBuf;
+
+use bandsaw::Error;
+use clap::{Args, ValueHint};
+
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::passphrase::NewPassphrase;
+
+/// Show images and their files in a browser
+///
+/// Serves pages about the images in the given folders, for reading only, and prints an address with
+/// a token that is valid once, for ten minutes: open it in a browser of this user. Ctrl-C or SIGTERM
+/// ends the server. Nothing outside of the given images and folders is opened; symbolic links are
+/// followed only within them.
+///
+/// The server listens on 127.0.0.1, or on a Unix socket. Other hosts reach it with --listen, which
+/// requires a certificate and a password.
+///
+/// The command must be built with the feature `web`, which it is not by default.
+#[derive(Debug, Args)]
+#[cfg_attr(
+    not(all(feature = "web", target_os = "linux")),
+    allow(dead_code, reason = "the help is the same in every build")
+)]
+#[command(after_help = "\
+Examples:
+  bandsaw web ~/Images                        images in a folder, at a port that is free
+  bandsaw web Docs.sparsebundle App.dmg       two images
+  bandsaw web ~/Images --socket ~/.web.sock   for `ssh -L 8080:.web.sock`
+  bandsaw web ~/Images --listen 192.0.2.1 --cert c.pem --key k.pem --password-file p")]
+pub(crate) struct Web {
+    /// Images, or folders with images
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "set_password")]
+    paths: Vec<PathBuf>,
+    /// Listen at this port of 127.0.0.1
+    ///
+    /// The default is a port that the system chooses.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Listen on a Unix socket, accessible only to its owner
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "port")]
+    socket: Option<PathBuf>,
+    /// Listen on an address that other hosts reach
+    ///
+    /// The default port is 8443.
+    #[arg(
+        long,
+        value_name = "ADDRESS[:PORT]",
+        requires_all = ["cert", "key", "password_file"],
+        conflicts_with_all = ["port", "socket"]
+    )]
+    listen: Option<String>,
+    /// Present this certificate, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "listen")]
+    cert: Option<PathBuf>,
+    /// Use this private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "listen")]
+    key: Option<PathBuf>,
+    /// Require the password whose hash is in this file
+    ///
+    /// `--set-password` writes the file, which nobody else may read.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "listen")]
+    password_file: Option<PathBuf>,
+    /// Accept this name of the host in addresses
+    ///
+    /// The address of --listen is always accepted, unless it is 0.0.0.0 or [::]. The option may be
+    /// given several times.
+    #[arg(long, value_name = "NAME", requires = "listen")]
+    host: Vec<String>,
+    /// Write the hash of a new password to this file, and end
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["paths", "port", "socket", "listen"]
+    )]
+    set_password: Option<PathBuf>,
+    #[command(flatten)]
+    password: NewPassphrase,
+}
+
+#[cfg(not(all(feature = "web", target_os = "linux")))]
+impl Web {
+    pub(crate) fn run(&self, _: &Output) -> Outcome {
+        let why = match cfg!(feature = "web") {
+            true => "the server of pages is supported on Linux only",
+            false => "this build does not support pages for browsers (feature `web`)",
+        };
+        Err(Error::unsupported("web", why).into())
+    }
+}
+
+#[cfg(all(feature = "web", target_os = "linux"))]
+mod serving {
+    use std::fs::OpenOptions;
+    use std::io::Write;
+    use std::net::{IpAddr, SocketAddr};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+
+    use bandsaw_web::{Bind, Limits, Options, Password, PublicAddress};
+    use serde::Serialize;
+
+    use super::{Error, Outcome, Output, Web};
+    use crate::failure::Failure;
+    use crate::signals::Signals;
+
+    /// The port for visitors from other hosts.
+    const PORT: u16 = 8443;
+
+    /// The output of `--json` once the server accepts connections.
+    #[derive(Serialize)]
+    struct WebReport {
+        /// The address with the token, which is valid once.
+        url: String,
+        /// The address without the token, for visitors who have the password.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        address: Option<String>,
+        /// The socket at which the server listens.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        socket: Option<String>,
+    }
+
+    impl Web {
+        pub(crate) fn run(&self, output: &Output) -> Outcome {
+            if let Some(path) = &self.set_password {
+                return self.write_password(path);
+            }
+            let mut signals = Signals::catch()?;
+            let options = Options {
+                roots: self.paths.clone(),
+                bind: self.bind()?,
+                limits: Limits::default(),
+            };
+            let running = bandsaw_web::start(&options)?;
+            let report = WebReport {
+                url: running.url(),
+                address: self.listen.is_some().then(|| running.address()),
+                socket: self.socket.as_deref().map(bandsaw::address::shown),
+            };
+            output.result(&report, |out| {
+                writeln!(out, "{}", report.url)?;
+                if let Some(address) = &report.address {
+                    writeln!(out, "{address}  with the password")?;
+                }
+                if let Some(socket) = &report.socket {
+                    writeln!(out, "on the socket {}", output.name(socket))?;
+                }
+                Ok(())
+            })?;
+            signals.wait();
+            drop(running);
+            Ok(())
+        }
+
+        fn bind(&self) -> Outcome<Bind> {
+            if let Some(socket) = &self.socket {
+                return Ok(Bind::Socket(socket.clone()));
+            }
+            let Some(listen) = &self.listen else {
+                return Ok(Bind::Loopback(self.port.unwrap_or(0)));
+            };
+            // clap requires them together.
+            let (Some(certificate), Some(key), Some(password)) =
+                (&self.cert, &self.key, &self.password_file)
+            else {
+                let message = "requires --cert, --key and --password-file";
+                return Err(Failure::usage("--listen", message));
+            };
+            Ok(Bind::Public(Box::new(PublicAddress {
+                address: address(listen)?,
+                certificate: certificate.clone(),
+                key: key.clone(),
+                password: Password::from_file(password)?,
+                hosts: self.host.clone(),
+            })))
+        }
+
+        fn write_password(&self, path: &Path) -> Outcome {
+            let hash = Password::hash(&self.password.choose(0)?)?;
+            let failed = |source| Error::io("password", "write", source).in_file(path);
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(path)
+                .map_err(failed)?;
+            file.write_all(hash.to_text().as_bytes()).map_err(failed)?;
+            file.sync_all().map_err(failed)?;
+            Ok(())
+        }
+    }
+
+    /// Reads `ADDRESS[:PORT]`; names are not looked up.
+    fn address(text: &str) -> Outcome<SocketAddr> {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        match text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(ip) => Ok((ip, PORT).into()),
+            Err(_) => {
+                let message =
+                    format!("invalid address {text}: expected ADDRESS[:PORT], as 192.0.2.1:8443");
+                Err(Failure::usage("--listen", message))
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The images that are open, shared by requests.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bandsaw::address::VolumeSelector;
+use bandsaw::fs::FileSystem;
+use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
+use bandsaw::sync::Mutex;
+use bandsaw::{Error, Kind, Result};
+
+use crate::LAYER;
+use crate::key_ring::ImageKeys;
+use crate::roots::{ImageId, Located};
+
+/// Bytes of memory for cached nodes of each open HFS+ volume.
+const CACHE: usize = 4 << 20;
+/// Volumes and snapshots of an image that are kept open.
+const MAX_VOLUMES: usize = 8;
+/// Time without use after which an image is closed, so that other programs may change it.
+const IDLE: Duration = Duration::from_secs(15);
+/// Locks for images that are being opened.
+const STRIPES: usize = 16;
+
+/// A volume of an image, in its current state or that of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeId {
+    /// The partition from 1; 1 also for a disk without a map.
+    pub(crate) partition: u32,
+    /// The number within the container, from 1.
+    pub(crate) number: Option<u32>,
+    pub(crate) snapshot: Option<String>,
+}
+
+impl VolumeId {
+    /// Returns the selector of the library.
+    pub(crate) fn selector(&self) -> VolumeSelector {
+        VolumeSelector::Number {
+            partition: self.partition,
+            volume: self.number,
+        }
+    }
+}
+
+/// An image that is open for reading.
+#[derive(Debug)]
+pub(crate) struct OpenImage {
+    image: Image,
+    located: Located,
+    /// Passphrases were given to open it.
+    keys: Option<ImageKeys>,
+    is_revoked: AtomicBool,
+    volumes: Mutex<Vec<(VolumeId, Arc<dyn FileSystem>)>>,
+}
+
+impl OpenImage {
+    fn open(located: Located, keys: Option<ImageKeys>) -> Result<Self> {
+        let options = options(keys.as_ref());
+        let image = open::open(&located.path(), &options)?;
+        Ok(Self {
+            image,
+            located,
+            keys,
+            is_revoked: AtomicBool::new(false),
+            volumes: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub(crate) fn located(&self) -> &Located {
+        &self.located
+    }
+
+    /// Returns the keys that it was opened with.
+    pub(crate) fn keys(&self) -> Option<&dyn Keys> {
+        self.keys.as_ref().map(|keys| keys as &dyn Keys)
+    }
+
+    /// Returns an error if its passphrase was forgotten meanwhile: nothing more may be read.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.is_revoked.load(Ordering::Acquire) {
+            true => Err(Error::new(Kind::WrongKey, LAYER, "the image was locked")),
+            false => Ok(()),
+        }
+    }
+
+    fn revoke(&self) {
+        self.is_revoked.store(true, Ordering::Release);
+        self.volumes.lock().clear();
+    }
+
+    /// Opens a volume.
+    pub(crate) fn volume(&self, id: &VolumeId) -> Result<Arc<dyn FileSystem>> {
+        self.check()?;
+        let known = |volumes: &[(VolumeId, Arc<dyn FileSystem>)]| {
+            let found = volumes.iter().find(|(known, _)| known == id);
+            found.map(|(_, fs)| fs.clone())
+        };
+        // Held while the volume is opened, so that it is opened once.
+        let mut volumes = self.volumes.lock();
+        if let Some(fs) = known(&volumes) {
+            return Ok(fs);
+        }
+        let selector = id.selector();
+        let wanted = VolumeQuery {
+            snapshot: id.snapshot.as_deref(),
+            keys: self.keys(),
+        };
+        let fs = self.image.file_system_as(Some(&selector), wanted)?;
+        if volumes.len() >= MAX_VOLUMES {
+            volumes.remove(0);
+        }
+        volumes.push((id.clone(), fs.clone()));
+        drop(volumes);
+        self.check()?;
+        Ok(fs)
+    }
+}
+
+/// Returns the options for reading an image.
+pub(crate) fn options(keys: Option<&ImageKeys>) -> OpenOptions<'_> {
+    OpenOptions {
+        keys: keys.map(|keys| keys as &dyn Keys),
+        cache: CACHE,
+        ..OpenOptions::default()
+    }
+}
+
+/// The images that are open.
+#[derive(Debug)]
+pub(crate) struct OpenImages {
+    open: Mutex<OpenTable>,
+    stripes: [Mutex<()>; STRIPES],
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct OpenTable {
+    kept: Vec<Kept>,
+    /// Every image that a passphrase opened, as long as anybody uses it: its session and name.
+    unlocked: Vec<(u64, ImageId, Weak<OpenImage>)>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    id: ImageId,
+    /// The session whose passphrase opened it. `None`: no passphrase was given, so that everybody
+    /// may use it.
+    owner: Option<u64>,
+    image: Arc<OpenImage>,
+    used: Instant,
+}
+
+impl OpenImages {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            open: Mutex::default(),
+            stripes: std::array::from_fn(|_| Mutex::new(())),
+            most,
+        }
+    }
+
+    /// Returns an open image, for a session with these keys.
+    pub(crate) fn get(
+        &self,
+        id: &ImageId,
+        located: Located,
+        session: u64,
+        keys: Option<ImageKeys>,
+    ) -> Result<Arc<OpenImage>> {
+        let owner = keys.is_some().then_some(session);
+        let _stripe = self.stripe(id).map(Mutex::lock);
+        let now = Instant::now();
+        let find = |open: &mut Vec<Kept>| {
+            let identity = located.identity();
+            open.retain(|kept| kept.id != *id || kept.image.located.identity() == identity);
+            let found = open
+                .iter_mut()
+                .find(|kept| kept.id == *id && kept.owner == owner)?;
+            found.used = now;
+            Some(found.image.clone())
+        };
+        if let Some(image) = find(&mut self.open.lock().kept) {
+            return Ok(image);
+        }
+        let image = Arc::new(OpenImage::open(located, keys)?);
+        let mut table = self.open.lock();
+        if let Some(owner) = owner {
+            let OpenTable { unlocked, .. } = &mut *table;
+            unlocked.retain(|(_, _, image)| image.strong_count() > 0);
+            unlocked.push((owner, id.clone(), Arc::downgrade(&image)));
+        }
+        let open = &mut table.kept;
+        while open.len() >= self.most.max(1)
+            && let Some((oldest, _)) = open.iter().enumerate().min_by_key(|(_, kept)| kept.used)
+        {
+            open.swap_remove(oldest);
+        }
+        open.push(Kept {
+            id: id.clone(),
+            owner,
+            image: image.clone(),
+            used: now,
+        });
+        Ok(image)
+    }
+
+    fn stripe(&self, id: &ImageId) -> Option<&Mutex<()>> {
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % STRIPES as u64).ok()?;
+        self.stripes.get(at)
+    }
+
+    /// Closes what the passphrases of a session opened: one image, or all of them. Streams that
+    /// read from it end.
+    pub(crate) fn revoke(&self, session: u64, id: Option<&ImageId>) {
+        let concerns =
+            |owner: u64, image: &ImageId| owner == session && id.is_none_or(|id| image == id);
+        let mut revoked = Vec::new();
+        let mut table = self.open.lock();
+        table.unlocked.retain(|(owner, image, open)| {
+            let is_revoked = concerns(*owner, image);
+            if is_revoked {
+                revoked.extend(open.upgrade());
+            }
+            !is_revoked
+        });
+        table
+            .kept
+            .retain(|kept| !kept.owner.is_some_and(|owner| concerns(owner, &kept.id)));
+        drop(table);
+        for image in revoked {
+            image.revoke();
+        }
+    }
+
+    /// Closes images that are not in use.
+    pub(crate) fn close_idle(&self, now: Instant) {
+        let mut table = self.open.lock();
+        let idle = |kept: &Kept| now.saturating_duration_since(kept.used) >= IDLE;
+        let (closed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut table.kept)
+            .into_iter()
+            .partition(|kept| idle(kept) && Arc::strong_count(&kept.image) == 1);
+        table.kept = kept;
+        drop(table);
+        drop(closed);
+    }
+}

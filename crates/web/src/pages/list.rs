@@ -1,0 +1,202 @@
+//! The list of images below the roots.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use bandsaw::container::Format;
+use bandsaw::device::Access;
+use bandsaw::open::{KeyFile, Layer, NetworkOptions, trace};
+use bandsaw::ops::usage::HostUsage;
+use bandsaw::progress::Progress;
+use bandsaw_registry::{Entry, Registry, Use};
+use maud::{Markup, html};
+
+use super::layout::{self, Frame};
+use super::work;
+use crate::app::{App, Target};
+use crate::gate::Visit;
+use crate::names::visible;
+use crate::open_images::options;
+use crate::query::address;
+use crate::reply::{Refusal, page};
+use crate::roots::{FoundImage, Located};
+use crate::text;
+
+/// Images on a page: each is looked at.
+const PER_PAGE: usize = 50;
+/// Files of a bundle that are measured for the list.
+const MAX_MEASURED: u64 = 20_000;
+
+/// An image of the list.
+struct Row {
+    address: String,
+    name: String,
+    shown: String,
+    kind: String,
+    size: Option<u64>,
+    allocated: Option<u64>,
+    is_encrypted: Option<bool>,
+    used_by: Option<String>,
+}
+
+/// Shows the images whose path contains the text of the query.
+pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Refusal> {
+    let wanted = visit.query.text("q").unwrap_or_default().to_owned();
+    let at = visit.query.number("page").unwrap_or(1).max(1);
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let searched = wanted.clone();
+    let (rows, search) = work(move || {
+        let mut search = app.roots.search(&searched);
+        let uses = Registry::of_user().and_then(|registry| registry.entries());
+        let uses = uses.unwrap_or_default();
+        let first = (at - 1).saturating_mul(PER_PAGE);
+        let count = search.images.len();
+        let shown = search.images.iter().skip(first).take(PER_PAGE);
+        let rows: Vec<_> = shown.filter_map(|found| row(&app, found, &uses)).collect();
+        search.images.truncate(0);
+        Ok((rows, (count, search)))
+    })
+    .await?;
+    let (count, search) = search;
+    let pages = count.div_ceil(PER_PAGE);
+    let main = html! {
+        h1 { (text::IMAGES) }
+        form role="search" method="get" action="./" {
+            label for="q" { "Search by path" } " "
+            input #q type="search" name="q" value=(wanted);
+            " " button type="submit" { "Search" }
+        }
+        @if search.is_cut { p.note role="status" { (text::CUT) } }
+        @for folder in search.unreadable.iter().take(10) {
+            p.note { "Cannot be read: " (layout::name(folder)) }
+        }
+        @if rows.is_empty() { p { (text::NO_IMAGES) } } @else { (table(&rows)) }
+        @if pages > 1 {
+            nav aria-label="Pages" { ul {
+                @for number in 1..=pages {
+                    li {
+                        @if number == at { span aria-current="page" { (number) } }
+                        @else {
+                            a href=(address("./", &[("q", wanted.as_bytes()), ("page", number.to_string().as_bytes())])) { (number) }
+                        }
+                    }
+                }
+            } }
+        }
+    };
+    let markup = layout::page(&visit.session, text::IMAGES, Frame::default(), &main);
+    Ok(page(StatusCode::OK, markup))
+}
+
+fn table(rows: &[Row]) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th scope="col" { "Name" } th scope="col" { "Kind" }
+                th.number scope="col" { "Size" } th.number scope="col" { "Allocated" }
+                th scope="col" { "Encrypted" } th scope="col" { "In use" }
+            } }
+            tbody { @for row in rows {
+                tr {
+                    td { a href=(row.address) { (layout::name(&row.name)) } br; span.dim { (layout::name(&row.shown)) } }
+                    td { (row.kind) }
+                    td.number { @if let Some(size) = row.size { (layout::bytes(size)) } @else { "–" } }
+                    td.number { @if let Some(size) = row.allocated { (layout::bytes(size)) } @else { "–" } }
+                    td { (match row.is_encrypted { Some(true) => "yes", Some(false) => "no", None => "unknown" }) }
+                    td { @if let Some(user) = &row.used_by { (user) } @else { "no" } }
+                }
+            } }
+        } }
+    }
+}
+
+fn row(app: &App, found: &FoundImage, uses: &[Entry]) -> Option<Row> {
+    // It may have gone since it was found.
+    let located = app.locate(&found.id).ok()?;
+    let path = located.path();
+    let header = KeyFile::open(&path, Access::ReadOnly, NetworkOptions::default());
+    let is_encrypted = header.as_ref().ok().map(Option::is_some);
+    let (kind, size) = kind(&located);
+    let target = Target {
+        image: found.id.clone(),
+        volume: None,
+        path: "/".to_owned(),
+    };
+    Some(Row {
+        address: target.address("image", &[]),
+        name: found.name.clone(),
+        shown: found.shown.clone(),
+        kind,
+        size,
+        allocated: allocated(&located),
+        is_encrypted,
+        used_by: user(&located, uses),
+    })
+}
+
+/// Returns the format and the length of the disk, as far as they are known without a key.
+fn kind(located: &Located) -> (String, Option<u64>) {
+    let (layers, stopped) = trace(&located.path(), &options(None));
+    let format = layers.iter().find_map(Layer::format);
+    let disk = layers.iter().rev().find_map(Layer::disk);
+    let size = disk.map(|disk| disk.info().len);
+    let kind = match (format, stopped) {
+        (Some(format), _) => described(format),
+        (None, Some(_)) if layers.iter().any(|layer| layer.encryption().is_some()) => {
+            "encrypted image".to_owned()
+        }
+        (None, Some(error)) => visible(error.message()),
+        (None, None) => "unknown".to_owned(),
+    };
+    (kind, size)
+}
+
+/// Returns the name of a format.
+pub(crate) fn described(format: Format) -> String {
+    format!("{} ({format})", format.description())
+}
+
+/// Ends a measurement after a number of files.
+struct Bounded(std::sync::atomic::AtomicU64);
+
+impl Progress for Bounded {
+    fn stage(&self, _name: &str, _total: u64) {}
+    fn advance(&self, n: u64) {
+        self.0.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+    }
+    fn cancelled(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::Relaxed) > MAX_MEASURED
+    }
+}
+
+fn allocated(located: &Located) -> Option<u64> {
+    located.allocated().or_else(|| {
+        let progress = Bounded(std::sync::atomic::AtomicU64::new(0));
+        let usage = HostUsage::of(&located.path(), &progress).ok()?;
+        Some(usage.allocated)
+    })
+}
+
+/// Returns the program that has an image in use, if it is one of Bandsaw.
+pub(crate) fn user(located: &Located, uses: &[Entry]) -> Option<String> {
+    let shown = bandsaw::address::shown(located.shown());
+    let real = |path: &std::path::Path| {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        bandsaw::address::shown(real)
+    };
+    let uses_it = |entry: &&Entry| {
+        std::iter::once(&entry.image)
+            .chain(&entry.layers)
+            .any(|path| real(path) == shown)
+    };
+    let entry = uses.iter().find(uses_it)?;
+    let how = match entry.used {
+        Use::Served => "served",
+        Use::Mounted => "mounted",
+        Use::Attached => "attached",
+    };
+    let access = if entry.read_only { ", read-only" } else { "" };
+    Some(format!("{how} by process {}{access}", entry.process))
+}

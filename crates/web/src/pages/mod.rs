@@ -1,0 +1,163 @@
+//! The pages, and the addresses at which they are.
+
+mod checks;
+mod file;
+mod find;
+mod folder;
+mod image;
+pub(crate) mod layout;
+mod list;
+mod preview;
+mod sizes;
+mod space;
+mod visitors;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::{get, post};
+use bandsaw::fs::FileSystem;
+use bandsaw::{Error, Kind, Reason};
+use maud::html;
+
+use crate::app::{App, Target};
+use crate::gate::{ICON, LOGIN, OPEN, SCRIPT, STYLE, Visit, gate};
+use crate::open_images::OpenImage;
+use crate::reply::{Refusal, set};
+use crate::text;
+
+/// Returns the routes of all pages, behind the gate.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let base = app.site.base.clone();
+    let at = |page: &str| format!("{base}{page}");
+    Router::new()
+        .route(&at(""), get(list::list))
+        .route(&at(OPEN), get(visitors::open))
+        .route(&at(LOGIN), get(visitors::login_page).post(visitors::login))
+        .route(&at("end"), post(visitors::end))
+        .route(&at("lock"), post(visitors::lock))
+        .route(&at("unlock"), post(visitors::unlock))
+        .route(&at("image"), get(image::image))
+        .route(&at("space"), get(space::space))
+        .route(&at("check"), post(checks::start))
+        .route(&at("job"), get(checks::show))
+        .route(&at("events"), get(checks::events))
+        .route(&at("folder"), get(folder::folder))
+        .route(&at("sizes"), get(sizes::sizes))
+        .route(&at("find"), get(find::find))
+        .route(&at("archive.tar"), get(file::tar))
+        .route(&at("archive.zip"), get(file::zip))
+        .route(&at("file"), get(file::details))
+        .route(&at("raw"), get(file::raw))
+        .route(&at("hex"), get(preview::hex))
+        .route(&at(STYLE), get(style))
+        .route(&at(SCRIPT), get(script))
+        .route(&at(ICON), get(icon))
+        .fallback(missing)
+        .layer(from_fn_with_state(app.clone(), gate))
+        .with_state(app)
+}
+
+async fn style() -> Response {
+    asset("text/css; charset=utf-8", include_str!("style.css"))
+}
+
+async fn script() -> Response {
+    asset(
+        "text/javascript; charset=utf-8",
+        include_str!("progress.js"),
+    )
+}
+
+async fn icon() -> Response {
+    asset("image/svg+xml", include_str!("icon.svg"))
+}
+
+fn asset(kind: &str, contents: &'static str) -> Response {
+    let mut response = Response::new(contents.into());
+    set(&mut response, header::CONTENT_TYPE, kind);
+    response
+}
+
+async fn missing() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, text::MISSING)
+}
+
+/// Runs blocking work: the library is synchronous.
+async fn work<T: Send + 'static>(
+    task: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let done = tokio::task::spawn_blocking(task).await;
+    done.unwrap_or_else(|_| {
+        Err(Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            text::FAILED,
+        ))
+    })
+}
+
+/// Opens the image that a query names. Where a passphrase is missing, the refusal asks for it.
+fn open_image(app: &App, visit: &Visit, target: &Target) -> Result<Arc<OpenImage>, Refusal> {
+    let located = app.locate(&target.image)?;
+    let opened = app.open(&visit.session, target);
+    opened.map_err(|error| {
+        let message = located.message(&error);
+        refuse(visit, target, &error, message, None)
+    })
+}
+
+/// Opens the volume that a query names.
+fn open_volume(
+    app: &App,
+    visit: &Visit,
+    target: &Target,
+) -> Result<(Arc<OpenImage>, Arc<dyn FileSystem>), Refusal> {
+    let image = open_image(app, visit, target)?;
+    let id = target.volume()?;
+    match image.volume(id) {
+        Ok(fs) => Ok((image, fs)),
+        Err(error) => {
+            let message = image.located().message(&error);
+            let name = image::volume_name(image.image(), id);
+            Err(refuse(visit, target, &error, message, name))
+        }
+    }
+}
+
+/// Returns the refusal for an error in an open image.
+fn refusal_in(image: &OpenImage, error: &Error) -> Refusal {
+    Refusal::of(error, image.located().message(error))
+}
+
+/// Returns the refusal for an error, which asks for a passphrase if that is missing or wrong.
+fn refuse(
+    visit: &Visit,
+    target: &Target,
+    error: &Error,
+    message: String,
+    volume: Option<String>,
+) -> Refusal {
+    let refusal = Refusal::of(error, message);
+    let is_private = error.reason() == Some(Reason::PrivateKeyNeeded);
+    if error.kind() != Kind::WrongKey || is_private {
+        return refusal;
+    }
+    let wrong = visit.session.keys().knows(&target.image);
+    let form = visitors::passphrase_form(&visit.session, target, volume.as_deref());
+    let main = html! {
+        h1 { "Passphrase" }
+        p { (refusal.message) }
+        @if wrong { p.bad role="alert" { (text::LOCKED) } }
+        (form)
+    };
+    let page = layout::page(
+        &visit.session,
+        "Passphrase",
+        layout::Frame::default(),
+        &main,
+    );
+    refusal.with_page(page)
+}

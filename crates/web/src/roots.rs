@@ -1,0 +1,452 @@
+//! The folders and images that may be opened, and the way to them: nothing outside is reached, even
+//! if links are exchanged meanwhile.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bandsaw::container::Format;
+use bandsaw::{Error, Kind, Reason, Result};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::LAYER;
+use crate::names::visible_bytes;
+
+/// The folder of the open files of this process.
+const OPENED: &str = "/proc/self/fd/";
+/// Files and folders that a search for images looks at.
+const MAX_SEEN: usize = 50_000;
+/// Images that a search returns.
+const MAX_FOUND: usize = 2_000;
+/// Depth of folders below a root that a search enters.
+const MAX_DEPTH: usize = 8;
+/// Maximum length of a path below a root in bytes.
+const MAX_PATH: usize = 4096;
+
+/// An image or folder: the number of its root, and its path below that; empty for the root itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ImageId {
+    pub(crate) root: usize,
+    pub(crate) path: Vec<u8>,
+}
+
+/// All roots.
+#[derive(Debug)]
+pub(crate) struct Roots(Vec<Root>);
+
+#[derive(Debug)]
+struct Root {
+    /// An open file or folder (`O_PATH`): it stays the same if the path is given to another one.
+    place: OwnedFd,
+    path: PathBuf,
+    is_folder: bool,
+}
+
+/// An image that was found and is kept in its place by an open file.
+#[derive(Debug, Clone)]
+pub(crate) struct Located {
+    place: Arc<OwnedFd>,
+    /// The path for people and for comparisons with other programs; nothing is opened by it.
+    shown: PathBuf,
+    identity: Identity,
+    is_folder: bool,
+    allocated: u64,
+}
+
+/// Numbers that change if a path leads to another file, or its contents change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity([u64; 5]);
+
+impl Identity {
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the types differ between processors"
+    )]
+    fn of(stat: &Stat) -> Self {
+        Self([
+            stat.st_dev as u64,
+            stat.st_ino as u64,
+            stat.st_size as u64,
+            stat.st_mtime as u64,
+            stat.st_mtime_nsec as u64,
+        ])
+    }
+
+    /// Returns text that differs for another state of a file.
+    pub(crate) fn text(&self) -> String {
+        let parts: Vec<_> = self.0.iter().map(|part| format!("{part:x}")).collect();
+        parts.join("-")
+    }
+}
+
+impl Located {
+    /// Returns a path by which the library opens exactly this file or folder.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("{OPENED}{}", self.place.as_raw_fd()))
+    }
+
+    /// Returns the path for people.
+    pub(crate) fn shown(&self) -> &Path {
+        &self.shown
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Returns the bytes of storage of a file.
+    pub(crate) fn allocated(&self) -> Option<u64> {
+        (!self.is_folder).then_some(self.allocated)
+    }
+
+    /// Returns the message of an error, with the path for people instead of that for the library.
+    pub(crate) fn message(&self, error: &Error) -> String {
+        self.readable(&error.to_string())
+    }
+
+    /// Returns text in which the path for people replaces that for the library, by whichever open
+    /// file that was.
+    pub(crate) fn readable(&self, text: &str) -> String {
+        let shown = visible_bytes(self.shown.as_os_str().as_bytes());
+        let mut parts = text.split(OPENED);
+        let mut all = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            all.push_str(&shown);
+            all.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+        }
+        all
+    }
+}
+
+/// An image that a search found by its name.
+#[derive(Debug)]
+pub(crate) struct FoundImage {
+    pub(crate) id: ImageId,
+    /// The path for people: the root, and the path below it.
+    pub(crate) shown: String,
+    pub(crate) name: String,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    pub(crate) images: Vec<FoundImage>,
+    /// True if limits ended the search.
+    pub(crate) is_cut: bool,
+    /// Folders that could not be read.
+    pub(crate) unreadable: Vec<String>,
+    seen: usize,
+}
+
+impl Roots {
+    /// Opens the roots. Symbolic links in their paths are followed, once and for all.
+    pub(crate) fn open(paths: &[PathBuf]) -> Result<Self> {
+        let open = |path: &PathBuf| {
+            let failed = |source: io::Error| match source.kind() {
+                io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist")
+                    .because(Reason::NoSuchImage)
+                    .in_file(path),
+                _ => Error::io(LAYER, "open", source).in_file(path),
+            };
+            let real = fs::canonicalize(path).map_err(failed)?;
+            let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let place = rustix::fs::open(&real, flags, Mode::empty())
+                .map_err(|errno| failed(errno.into()))?;
+            let stat = rustix::fs::fstat(&place).map_err(|errno| failed(errno.into()))?;
+            Ok(Root {
+                place,
+                path: real,
+                is_folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+            })
+        };
+        paths.iter().map(open).collect::<Result<_>>().map(Self)
+    }
+
+    /// Finds an image. [`Kind::NotFound`] if it does not exist, or is not below its root.
+    pub(crate) fn locate(&self, id: &ImageId) -> Result<Located> {
+        let missing = || Error::not_found(LAYER, visible_bytes(&id.path));
+        let root = self.0.get(id.root).ok_or_else(missing)?;
+        let place = match id.path.is_empty() {
+            true => root.place.try_clone().map_err(|_| missing())?,
+            false if !root.is_folder || id.path.len() > MAX_PATH => return Err(missing()),
+            false => beneath(root.place.as_fd(), &id.path).map_err(|errno| match errno {
+                Errno::ACCESS | Errno::PERM => {
+                    Error::io(LAYER, "open", io::Error::from(errno)).named(visible_bytes(&id.path))
+                }
+                // Links that lead elsewhere are told apart from missing files by nobody.
+                _ => missing(),
+            })?,
+        };
+        let stat = rustix::fs::fstat(&place)
+            .map_err(|errno| Error::io(LAYER, "read metadata", io::Error::from(errno)))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(
+            kind,
+            FileType::Directory | FileType::RegularFile | FileType::BlockDevice
+        ) {
+            return Err(Error::unsupported(LAYER, "not a file or folder"));
+        }
+        let below = Path::new(OsStr::from_bytes(&id.path));
+        Ok(Located {
+            place: Arc::new(place),
+            shown: match id.path.is_empty() {
+                true => root.path.clone(),
+                false => root.path.join(below),
+            },
+            identity: Identity::of(&stat),
+            is_folder: kind == FileType::Directory,
+            allocated: u64::try_from(stat.st_blocks)
+                .unwrap_or(0)
+                .saturating_mul(512),
+        })
+    }
+
+    /// Looks for images by the extension of their names, below all roots. Links are not followed.
+    /// `wanted` is a part of the path, in any case.
+    pub(crate) fn search(&self, wanted: &str) -> Search {
+        let mut search = Search::default();
+        let wanted = wanted.to_lowercase();
+        for (number, root) in self.0.iter().enumerate() {
+            let is_image = !root.is_folder || is_image_name(root.path.as_os_str().as_bytes());
+            if is_image {
+                let name = root.path.file_name().unwrap_or(root.path.as_os_str());
+                search.add(number, root, Vec::new(), name.as_bytes(), &wanted);
+            } else if let Ok(folder) = reopened(root.place.as_fd()) {
+                search.enter(number, root, folder, &[], 0, &wanted);
+            } else {
+                search
+                    .unreadable
+                    .push(visible_bytes(root.path.as_os_str().as_bytes()));
+            }
+        }
+        search.images.sort_by(|a, b| a.shown.cmp(&b.shown));
+        search
+    }
+}
+
+impl Search {
+    fn enter(
+        &mut self,
+        number: usize,
+        root: &Root,
+        folder: OwnedFd,
+        path: &[u8],
+        depth: usize,
+        wanted: &str,
+    ) {
+        let shown = || {
+            visible_bytes(
+                root.path
+                    .join(OsStr::from_bytes(path))
+                    .as_os_str()
+                    .as_bytes(),
+            )
+        };
+        let Ok(entries) = Dir::read_from(&folder) else {
+            self.unreadable.push(shown());
+            return;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                self.unreadable.push(shown());
+                return;
+            };
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            self.seen += 1;
+            if self.seen > MAX_SEEN || self.images.len() >= MAX_FOUND {
+                self.is_cut = true;
+                return;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW);
+                    stat.map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    })
+                }
+                kind => kind,
+            };
+            let mut below = path.to_vec();
+            if !below.is_empty() {
+                below.push(b'/');
+            }
+            below.extend_from_slice(name);
+            let is_image = is_image_name(name);
+            match kind {
+                FileType::RegularFile if is_image => self.add(number, root, below, name, wanted),
+                FileType::Directory if is_image => self.add(number, root, below, name, wanted),
+                FileType::Directory if depth >= MAX_DEPTH => self.is_cut = true,
+                FileType::Directory => {
+                    let flags =
+                        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+                        Ok(inner) => self.enter(number, root, inner, &below, depth + 1, wanted),
+                        Err(Errno::NOENT) => {}
+                        Err(_) => self.unreadable.push(shown()),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn add(&mut self, number: usize, root: &Root, path: Vec<u8>, name: &[u8], wanted: &str) {
+        let full = match path.is_empty() {
+            true => root.path.clone(),
+            false => root.path.join(OsStr::from_bytes(&path)),
+        };
+        let shown = visible_bytes(full.as_os_str().as_bytes());
+        if shown.to_lowercase().contains(wanted) {
+            self.images.push(FoundImage {
+                id: ImageId { root: number, path },
+                shown,
+                name: visible_bytes(name),
+            });
+        }
+    }
+}
+
+/// Returns true if a name has an extension of images.
+fn is_image_name(name: &[u8]) -> bool {
+    const OTHERS: [&str; 2] = ["img", "iso"];
+    let path = Path::new(OsStr::from_bytes(name));
+    let other = |extension: &OsStr| {
+        OTHERS
+            .iter()
+            .any(|other| extension.eq_ignore_ascii_case(other))
+    };
+    Format::from_extension(path).is_some() || path.extension().is_some_and(other)
+}
+
+/// Opens a folder for reading that is open as a place.
+fn reopened(place: impl AsFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(place, c".", flags, Mode::empty())
+}
+
+/// Opens the file at a path below a folder as a place. Links are followed only within the folder.
+fn beneath(folder: std::os::fd::BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(folder, path, flags, Mode::empty(), resolve) {
+        // Older kernels, and sandboxes that do not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => without_links(folder, path),
+        opened => opened,
+    }
+}
+
+/// Opens the file at a path below a folder as a place, one part after the other, without links.
+fn without_links(folder: std::os::fd::BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut at = folder.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+    if path.first() == Some(&b'/') {
+        return Err(Errno::XDEV);
+    }
+    for part in path.split(|byte| *byte == b'/') {
+        if matches!(part, b"" | b".") {
+            continue;
+        }
+        if part == b".." {
+            return Err(Errno::XDEV);
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        at = rustix::fs::openat(&at, part, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&at)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return Err(Errno::LOOP);
+        }
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn id(path: &[u8]) -> ImageId {
+        ImageId {
+            root: 0,
+            path: path.to_vec(),
+        }
+    }
+
+    #[test]
+    fn nothing_outside_of_the_roots_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (inside, outside) = (folder.path().join("in"), folder.path().join("out"));
+        fs::create_dir_all(inside.join("sub")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("secret.dmg"), "secret").unwrap();
+        fs::write(inside.join("sub/a.dmg"), "mine").unwrap();
+        symlink(&outside, inside.join("far")).unwrap();
+        symlink("../out/secret.dmg", inside.join("up.dmg")).unwrap();
+        symlink("sub/a.dmg", inside.join("own.dmg")).unwrap();
+        symlink("/proc/self/root", inside.join("magic")).unwrap();
+        let roots = Roots::open(std::slice::from_ref(&inside)).unwrap();
+        let fd = roots.0[0].place.as_fd();
+        for path in [
+            &b"../out/secret.dmg"[..],
+            b"sub/../../out/secret.dmg",
+            b"far/secret.dmg",
+            b"up.dmg",
+            b"magic/etc/passwd",
+            b"/etc/passwd",
+            b"a\0b",
+            b"missing",
+        ] {
+            let error = roots.locate(&id(path)).unwrap_err();
+            assert_eq!(error.kind(), Kind::NotFound, "{}", visible_bytes(path));
+            assert!(without_links(fd, path).is_err());
+        }
+        let located = roots.locate(&id(b"own.dmg")).unwrap();
+        assert_eq!(fs::read(located.path()).unwrap(), b"mine");
+        assert!(without_links(fd, b"sub/a.dmg").is_ok() && without_links(fd, b"own.dmg").is_err());
+        let other = ImageId {
+            root: 7,
+            path: Vec::new(),
+        };
+        assert!(roots.locate(&other).is_err());
+        let found = roots.search("");
+        let names: Vec<_> = found.images.iter().map(|image| &*image.name).collect();
+        assert_eq!(names, ["a.dmg"]);
+        assert_eq!(roots.search("SUB/A").images.len(), 1);
+        assert_eq!(roots.search("nothing").images.len(), 0);
+    }
+
+    #[test]
+    fn a_located_file_stays_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.img"), "one").unwrap();
+        fs::write(folder.path().join("secret"), "secret").unwrap();
+        let roots = Roots::open(&[folder.path().join("a.img")]).unwrap();
+        let located = roots.locate(&id(b"")).unwrap();
+        fs::remove_file(folder.path().join("a.img")).unwrap();
+        symlink("secret", folder.path().join("a.img")).unwrap();
+        assert_eq!(fs::read(located.path()).unwrap(), b"one");
+        assert!(
+            roots.locate(&id(b"a.img")).is_err(),
+            "a file has nothing below it"
+        );
+    }
+
+    #[test]
+    fn names_are_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = b"a\xFF\xC3.dmg";
+        fs::write(folder.path().join(OsStr::from_bytes(name)), "mine").unwrap();
+        let roots = Roots::open(&[folder.path().to_owned()]).unwrap();
+        let found = roots.search("");
+        assert_eq!(found.images[0].id.path, name);
+        assert_eq!(found.images[0].name, "a\\xFF\\xC3.dmg");
+        assert!(roots.locate(&found.images[0].id).is_ok());
+    }
+}
