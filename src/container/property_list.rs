@@ -20,16 +20,34 @@ const TRAILER: usize = 32;
 /// Memory that a value takes at least, in bytes.
 const VALUE: u64 = 32;
 
-/// Parses a list whose root is a dictionary. What follows `</plist>` is ignored.
-///
-/// [`Kind::Corrupt`] if it is not such a list; [`Kind::Limit`] if it has more than `max_values`
-/// values and tags, is more than 64 collections deep, or takes more than `max_bytes` of memory.
-pub(crate) fn parse(
+/// Parses a list whose root is a dictionary, as [`parse_value`] does. [`Kind::Corrupt`] for another
+/// root.
+pub fn parse(
     layer: &'static str,
     bytes: &[u8],
     max_values: usize,
     max_bytes: u64,
 ) -> Result<Dictionary> {
+    let value = parse_value(layer, bytes, max_values, max_bytes)?;
+    value.into_dictionary().ok_or_else(|| {
+        Error::new(
+            Kind::Corrupt,
+            layer,
+            "expected a property list that is a dictionary",
+        )
+    })
+}
+
+/// Parses a list. What follows `</plist>` is ignored.
+///
+/// [`Kind::Corrupt`] if it is not a list; [`Kind::Limit`] if it has more than `max_values` values and
+/// tags, is more than 64 collections deep, or takes more than `max_bytes` of memory.
+pub fn parse_value(
+    layer: &'static str,
+    bytes: &[u8],
+    max_values: usize,
+    max_bytes: u64,
+) -> Result<Value> {
     let limit = |text: String| Error::limit(layer, text);
     let corrupt = || Error::new(Kind::Corrupt, layer, "expected a property list");
     // The texts of the crate are those of its types.
@@ -60,13 +78,7 @@ pub(crate) fn parse(
         let end = memmem::find(bytes, b"</plist>").map_or(bytes.len(), |at| at + b"</plist>".len());
         Value::from_reader_xml(Cursor::new(&bytes[..end]))
     };
-    value.map_err(broken)?.into_dictionary().ok_or_else(|| {
-        Error::new(
-            Kind::Corrupt,
-            layer,
-            "expected a property list that is a dictionary",
-        )
-    })
+    value.map_err(broken)
 }
 
 /// An upper bound of the tree of a list.
