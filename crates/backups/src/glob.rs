@@ -8,12 +8,15 @@ pub struct Glob {
     folds: bool,
 }
 
+/// Ranges of characters, both ends included.
+type Ranges = Vec<(char, char)>;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Any,
     One,
     Char(char),
-    Set(Vec<(char, char)>, bool),
+    Set(Ranges, bool),
 }
 
 impl Glob {
@@ -95,7 +98,7 @@ impl Part {
 }
 
 /// Parses the ranges after `[`; returns their length with the `]`.
-fn set(chars: &[char]) -> Option<(Vec<(char, char)>, bool, usize)> {
+fn set(chars: &[char]) -> Option<(Ranges, bool, usize)> {
     let negated = matches!(chars.first(), Some('!' | '^'));
     let first = usize::from(negated);
     // A `]` at the beginning stands for itself.

@@ -43,7 +43,7 @@ pub(super) fn is_file(
     // The host may have no fractions of a second.
     let same_time = attributes
         .modified
-        .is_none_or(|modified| modified.seconds == i64::from(found.st_mtime));
+        .is_none_or(|modified| modified.seconds == found.st_mtime);
     let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
     match is_file && same_len && same_time {
         true => Ok(true),
