@@ -203,7 +203,9 @@ fn a_killed_restore_is_resumed() {
         }
         scratch.ok(&args);
     }
-    assert_eq!(objects(&out.join(VOLUME)), *truth);
+    let restored = objects(&out.join(VOLUME));
+    assert!(restored.keys().eq(truth.keys()), "{:?}", restored.keys());
+    assert_eq!(restored, *truth);
     assert_eq!(fs::read_dir(&out).unwrap().count(), 1);
     // A file that is another one is not taken for a restored one.
     let path = truth

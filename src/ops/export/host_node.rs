@@ -206,16 +206,18 @@ impl NodeMaker<'_> {
     ) -> Result<u64> {
         let contents = self.fs.open(attributes.id, Fork::Data)?;
         let len = contents.info().len;
-        if self.resume && existing::is_file(folder, name, attributes, len)? {
-            self.made_here.add(folder, name);
-            return Ok(0);
-        }
         let part = self.resume.then(|| existing::part_name(attributes.id));
-        let written = part.as_deref().unwrap_or(name);
-        if part.is_some() {
-            self.made_here.check(folder, written)?;
-            existing::remove_part(folder, written)?;
+        if let Some(part) = &part {
+            let is_complete = existing::is_file(folder, name, attributes, len)?;
+            // A run that was killed after it had named the file leaves the other name, too.
+            self.made_here.check(folder, part)?;
+            existing::remove_part(folder, part)?;
+            if is_complete {
+                self.made_here.add(folder, name);
+                return Ok(0);
+            }
         }
+        let written = part.as_deref().unwrap_or(name);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
