@@ -16,7 +16,7 @@ pub mod asif;
 pub mod foreign;
 mod format;
 pub mod overlay;
-pub(crate) mod property_list;
+pub mod property_list;
 pub mod raw;
 pub mod sparsebundle;
 pub mod sparseimage;

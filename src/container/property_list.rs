@@ -20,11 +20,9 @@ const TRAILER: usize = 32;
 /// Memory that a value takes at least, in bytes.
 const VALUE: u64 = 32;
 
-/// Parses a list whose root is a dictionary. What follows `</plist>` is ignored.
-///
-/// [`Kind::Corrupt`] if it is not such a list; [`Kind::Limit`] if it has more than `max_values`
-/// values and tags, is more than 64 collections deep, or takes more than `max_bytes` of memory.
-pub(crate) fn parse(
+/// Parses a list whose root is a dictionary, as [`parse_value`] does. [`Kind::Corrupt`] for another
+/// root.
+pub fn parse(
     layer: &'static str,
     bytes: &[u8],
     max_values: usize,
@@ -50,8 +48,11 @@ pub fn property_list_xml(bytes: &[u8]) -> Result<String> {
     text.ok_or_else(|| Error::unsupported(LAYER, "a value that XML cannot hold"))
 }
 
-/// Parses a list whose root may be of any type, within the bounds of [`parse`].
-fn parse_value(
+/// Parses a list. What follows `</plist>` is ignored.
+///
+/// [`Kind::Corrupt`] if it is not a list; [`Kind::Limit`] if it has more than `max_values` values and
+/// tags, is more than 64 collections deep, or takes more than `max_bytes` of memory.
+pub fn parse_value(
     layer: &'static str,
     bytes: &[u8],
     max_values: usize,

@@ -75,7 +75,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Integrity", &["verify", "checksum", "diagnose", "report"]),
     (
         "Backups",
-        &["timemachine", "scrub", "watch", "send", "receive"],
+        &["timemachine", "health", "scrub", "watch", "send", "receive"],
     ),
     ("Encryption", &["passwd", "isencrypted", "erase-keys"]),
     ("Serving", &["serve", "web", "list"]),

@@ -16,6 +16,7 @@ mod failure;
 mod global_args;
 mod hdiutil;
 mod headings;
+mod health;
 mod help;
 mod image_json;
 mod in_use;

@@ -65,7 +65,7 @@ const LINES: &[&str] = &[
 ];
 
 /// Verbs that open no image, or none of its data, or tell without it what they can; and those that
-/// do not end by themselves.
+/// do not end by themselves. Those that read backups are in `backups.rs`.
 const WITHOUT: &[&str] = &[
     "create",
     "dmg",
@@ -81,6 +81,14 @@ const WITHOUT: &[&str] = &[
     "snapshot restore",
     "snapshot delete",
     "snapshot help",
+    "timemachine list",
+    "timemachine ls",
+    "timemachine cat",
+    "timemachine find",
+    "timemachine versions",
+    "timemachine diff",
+    "timemachine restore",
+    "timemachine mount",
     "timemachine keep",
     "timemachine states",
     "timemachine status",
@@ -88,6 +96,7 @@ const WITHOUT: &[&str] = &[
     "timemachine roll-back",
     "timemachine reset-verification",
     "timemachine help",
+    "health",
     "scrub",
     "send",
     "receive",

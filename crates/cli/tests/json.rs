@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::common::backupd::{self, History};
 use crate::common::{Scratch, peer_python, skip, stderr};
 
 /// Script that validates the documents of a file, a line each: schema, command, document. It prints
@@ -51,6 +52,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("snapshot", "a group"),
     ("stack", "a group"),
     ("timemachine", "a group"),
+    ("timemachine-cat", "contents"),
 ];
 
 /// Schemas whose documents need more than this test has, and the test that has it.
@@ -235,7 +237,7 @@ fn documents_obey_their_schemas() {
         missing.remove(*name);
     }
     if !can_mount() {
-        for name in ["attach", "mount", "detach"] {
+        for name in ["attach", "mount", "detach", "timemachine-mount"] {
             missing.remove(name);
         }
     }
@@ -502,6 +504,35 @@ fn stacked(runs: &Runs) {
         runs.ok_of(2, if verb == "list" { &args[..3] } else { &args });
     }
     states(runs);
+    backups(runs);
+}
+
+fn backups(runs: &Runs) {
+    let history = History::new(1, 4, 8);
+    let (first, last) = (&history.backups[0], &history.backups[3]);
+    for (name, bytes) in [
+        ("backups-hfs.img", backupd::hfs_plus(&history, |_, _| {})),
+        ("backups-apfs.img", backupd::apfs(&history, |_, _| {})),
+    ] {
+        runs.scratch.write(name, bytes);
+        runs.ok_of(2, &["timemachine", "list", name]);
+        runs.ok_of(2, &["timemachine", "ls", name, "latest"]);
+        runs.ok_of(2, &["timemachine", "ls", name, "latest:/Users"]);
+        runs.ok_of(2, &["timemachine", "find", name, "*"]);
+        let paths = history.paths();
+        let path = paths.iter().find(|path| path.contains("file")).unwrap();
+        runs.ok_of(2, &["timemachine", "versions", name, path]);
+        runs.ok_of(2, &["timemachine", "diff", name, &first.date, &last.date]);
+        let out = format!("out-{name}");
+        runs.ok_of(2, &["timemachine", "restore", name, "latest", &out]);
+        runs.run(2, &["timemachine", "restore", name, "latest", &out]);
+        runs.run(2, &["timemachine", "ls", name, "2020-01-01"]);
+    }
+    runs.run(1, &["health", "."]);
+    if can_mount() {
+        runs.ok_of(2, &["timemachine", "mount", "backups-apfs.img", "mnt"]);
+        runs.ok(&["detach", "mnt"]);
+    }
 }
 
 fn states(runs: &Runs) {

@@ -1,6 +1,7 @@
 //! All tests of the command.
 
 mod apple_plists;
+mod backups;
 mod bench;
 mod bucket;
 mod changes;
@@ -19,6 +20,7 @@ mod foreign_images;
 mod format;
 mod gate;
 mod hdiutil;
+mod health;
 mod help;
 mod host_paths;
 #[cfg(target_os = "linux")]

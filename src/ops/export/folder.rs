@@ -50,6 +50,7 @@ pub fn to_folder(
         overwrite,
         special_files,
         setuid,
+        resume,
         ..
     } = *options;
     let maker = NodeMaker {
@@ -58,6 +59,7 @@ pub fn to_folder(
         overwrite,
         special_files,
         setuid,
+        resume,
         owners,
         made_here: &made_here,
     };

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::{LAYER, copy};
+use super::{LAYER, copy, existing};
 use crate::device::BlockDevice;
 use crate::fs::{Attributes, FileKind, FileSystem, Fork, Timestamp};
 use crate::platform::nodes;
@@ -27,6 +27,7 @@ pub(super) struct NodeMaker<'a> {
     pub(super) overwrite: bool,
     pub(super) special_files: bool,
     pub(super) setuid: bool,
+    pub(super) resume: bool,
     pub(super) owners: Owners,
     pub(super) made_here: &'a CreatedNodes,
 }
@@ -58,7 +59,8 @@ impl CreatedNodes {
     }
 }
 
-fn identity(folder: BorrowedFd<'_>, name: &str) -> Option<(u64, u64)> {
+/// Returns device and inode of an entry; `None` if it cannot be read.
+pub(super) fn identity(folder: BorrowedFd<'_>, name: &str) -> Option<(u64, u64)> {
     let name = nodes::c_name(name.as_bytes()).ok()?;
     nodes::node_at(folder, &name).ok().map(|node| node.identity)
 }
@@ -203,24 +205,49 @@ impl NodeMaker<'_> {
         problem: &mut dyn FnMut(Error),
     ) -> Result<u64> {
         let contents = self.fs.open(attributes.id, Fork::Data)?;
+        let len = contents.info().len;
+        let part = self.resume.then(|| existing::part_name(attributes.id));
+        if let Some(part) = &part {
+            let is_complete = existing::is_file(folder, name, attributes, len)?;
+            // A run that was killed after it had named the file leaves the other name, too.
+            self.made_here.check(folder, part)?;
+            existing::remove_part(folder, part)?;
+            if is_complete {
+                self.made_here.add(folder, name);
+                return Ok(0);
+            }
+        }
+        let written = part.as_deref().unwrap_or(name);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = File::from(self.create(folder, name, || {
-            rustix::fs::openat(folder, name, flags, mode)
+        let file = File::from(self.create(folder, written, || {
+            rustix::fs::openat(folder, written, flags, mode)
         })?);
-        if let Err(error) = copy(&*contents, &file, buffer, self.progress) {
+        let done = copy(&*contents, &file, buffer, self.progress).and_then(|()| {
+            self.finish(file.as_fd(), attributes, problem)?;
+            match part {
+                Some(_) => existing::publish(folder, &file, len, (written, name)),
+                None => Ok(()),
+            }
+        });
+        if let Err(error) = done {
             // An incomplete file could be mistaken for a complete one. Best effort: the error is
             // reported.
-            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(folder, written, AtFlags::empty());
             return Err(error);
         }
-        self.finish(file.as_fd(), attributes, problem)?;
-        Ok(contents.info().len)
+        if part.is_some() {
+            self.made_here.add(folder, name);
+        }
+        Ok(len)
     }
 
     fn symlink(&self, folder: BorrowedFd<'_>, name: &str, attributes: &Attributes) -> Result<()> {
         let target = self.fs.read_link(attributes.id)?;
+        if self.resume && existing::is_symlink(folder, name, &target)? {
+            return self.finish_unopened(folder, name, attributes);
+        }
         self.create(folder, name, || {
             rustix::fs::symlinkat(&*target, folder, name)
         })?;
@@ -374,6 +401,7 @@ mod tests {
             overwrite: true,
             special_files: false,
             setuid: false,
+            resume: false,
             owners,
             made_here: &made_here,
         };

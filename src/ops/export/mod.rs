@@ -3,6 +3,8 @@
 //! An entry that cannot be read, or that the host cannot store, is a problem in the report and does
 //! not stop the export. Only errors of the host that would affect all further entries stop it.
 
+#[cfg(unix)]
+mod existing;
 #[cfg_attr(windows, path = "windows.rs")]
 mod folder;
 #[cfg(unix)]
@@ -39,6 +41,10 @@ pub struct FolderOptions {
     pub special_files: bool,
     /// True to keep the set-user-ID and set-group-ID bits of files. Otherwise they are cleared.
     pub setuid: bool,
+    /// True to resume an interrupted export with this option. A file gets its name when it is
+    /// complete; a file or link that exists as it is in the volume, by size and modification time or
+    /// by target, is kept. Existing folders, the target too, get the attributes of the volume's.
+    pub resume: bool,
 }
 
 /// Result of an export.

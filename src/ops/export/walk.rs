@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::folder::{BATCH, Batch, ExportShared};
-use super::host_node::{check_name, failed};
+use super::host_node::{check_name, failed, identity};
 use super::{Exported, LAYER, about, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
 use crate::ops::folders::{Folders, ParentLookup};
@@ -62,7 +62,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
         target: OwnedFd,
         made: bool,
     ) -> Self {
-        let ours = made && top.kind == FileKind::Folder;
+        let ours = (made || shared.maker.resume) && top.kind == FileKind::Folder;
         let top = MadeFolder {
             parent: 0,
             name: Box::default(),
@@ -187,7 +187,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
             // The existing entry must be a folder: the later open checks that, and follows no link.
             Err(Errno::EXIST) => {
                 self.shared.maker.made_here.check(here.as_fd(), &name)?;
-                self.shared.maker.overwrite
+                self.shared.maker.overwrite || self.shared.maker.resume
             }
             Err(errno) => return Err(failed("create folder")(errno)),
         };
@@ -284,6 +284,12 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
                 .map_err(|error| Error::io(LAYER, "open folder", error))
         };
         let (from, to) = (open(first)?, open(further)?);
+        if self.shared.maker.resume
+            && let Some(found) = identity(to.as_fd(), &further.1)
+            && identity(from.as_fd(), &first.1) == Some(found)
+        {
+            return Ok(());
+        }
         let link = || rustix::fs::linkat(&from, &*first.1, &to, &*further.1, AtFlags::empty());
         self.shared.maker.create(to.as_fd(), &further.1, link)
     }

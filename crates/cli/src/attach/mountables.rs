@@ -1,6 +1,7 @@
 //! The mountable parts of an image: its volumes, open for writing if possible, or its disk.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bandsaw::address::{Address, VolumeSelector};
 use bandsaw::device::Access;
@@ -8,6 +9,7 @@ use bandsaw::fs::apfs::Summary;
 use bandsaw::fs::{FileSystem, VolumeInfo};
 use bandsaw::open::{Image, Volume, VolumeFormat};
 use bandsaw::{Error, Kind, Reason};
+use bandsaw_backups::{Backups, Merged, volumes_of};
 use bandsaw_mount::MountContent;
 
 use crate::failure::{Failure, Outcome};
@@ -81,6 +83,35 @@ pub(super) fn one(
 ) -> Outcome<Mountable> {
     let volume = image.volume(address.volume.as_ref())?;
     mountable(image, volume, address, opening, read_only, output)
+}
+
+/// Returns the Time Machine backups as one volume, and prints a warning for what cannot be read.
+pub(super) fn backups(
+    image: &Image,
+    address: &Address,
+    opening: &OpenArgs,
+    machine: Option<&str>,
+    output: &Output,
+) -> Outcome<Mountable> {
+    let volumes = volumes_of(image, address.volume.as_ref(), Some(opening.keys()))?;
+    let mut backups = Backups::read(volumes);
+    backups.check_any()?;
+    if let Some(machine) = machine {
+        backups.keep_machine(machine)?;
+    }
+    for problem in backups.problems() {
+        output.warn_of_loss(&problem.to_string());
+    }
+    let merged = Merged::new(backups)?;
+    let info = merged.volume();
+    Ok(Mountable {
+        suffix: String::new(),
+        summary: None,
+        name: info.name.clone(),
+        format: info.format.to_owned(),
+        volume: Some(info),
+        shown: MountContent::Volume(Arc::new(merged)),
+    })
 }
 
 /// Returns every readable volume and prints a warning for the others. Fails with [`Kind::NotFound`]

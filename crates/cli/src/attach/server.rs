@@ -58,6 +58,8 @@ pub(crate) struct ServerTask<'a> {
 pub(crate) enum MountPlan {
     /// One volume on a folder.
     Volume(PathBuf),
+    /// The Time Machine backups on a folder, of one machine if one is named.
+    Backups(PathBuf, Option<String>),
     /// The disk as a file in a folder.
     Disk(PathBuf),
     /// The disk as a file in a private folder of the user.
@@ -201,6 +203,13 @@ fn mountables(job: &ServerTask<'_>, image: &Image, output: &Output) -> Outcome<V
     let read_only = job.options.read_only;
     match places(job, image) {
         MountPlan::Disk(_) | MountPlan::DiskAnywhere => Ok(vec![mountables::disk(image)]),
+        MountPlan::Backups(_, machine) => Ok(vec![mountables::backups(
+            image,
+            &job.address,
+            job.opening,
+            machine.as_deref(),
+            output,
+        )?]),
         MountPlan::Volume(_) => Ok(vec![mountables::one(
             image,
             &job.address,
@@ -337,7 +346,7 @@ impl MountSession {
         output: &Output,
     ) -> Outcome {
         let ChosenMountPoint { folder, made } = match places {
-            MountPlan::Volume(folder) | MountPlan::Disk(folder) => {
+            MountPlan::Volume(folder) | MountPlan::Disk(folder) | MountPlan::Backups(folder, _) => {
                 default_mount_point::named(folder)?
             }
             MountPlan::DiskAnywhere => {

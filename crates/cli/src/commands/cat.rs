@@ -90,7 +90,8 @@ impl Cat {
     }
 }
 
-fn copy(from: &dyn BlockDevice, to: &mut impl Write) -> Outcome {
+/// Writes all of a device.
+pub(super) fn copy(from: &dyn BlockDevice, to: &mut impl Write) -> Outcome {
     let len = from.info().len;
     let mut buf = vec![0; PIECE.min(usize::try_from(len).unwrap_or(PIECE))];
     let mut at = 0;

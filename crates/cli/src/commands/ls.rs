@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Entry, FileKind, UF_COMPRESSED};
+use bandsaw::fs::{Entry, FileKind, FileSystem, UF_COMPRESSED};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ impl Ls {
                 )?;
             }
             first = false;
-            self.print(&place, folder, output, &mut out)
+            print(&*place.fs, folder, self.long, output, &mut out)
         })?;
         Ok(out.flush()?)
     }
@@ -129,40 +129,41 @@ impl Ls {
         }
         Ok(())
     }
+}
 
-    fn print(
-        &self,
-        place: &ImageLocation,
-        entries: &[Entry],
-        output: &Output,
-        out: &mut impl Write,
-    ) -> Outcome {
-        if !self.long {
-            for Entry { name, attributes } in entries {
-                writeln!(out, "{}", node::shown(output, name, attributes.kind))?;
-            }
-            return Ok(());
-        }
-        let mut table = Table::new([false, true, true, true, true, false, false]);
+/// Prints entries, with their attributes if `long` is true.
+pub(super) fn print(
+    fs: &dyn FileSystem,
+    entries: &[Entry],
+    long: bool,
+    output: &Output,
+    out: &mut impl Write,
+) -> Outcome {
+    if !long {
         for Entry { name, attributes } in entries {
-            let mut name = node::shown(output, name, attributes.kind);
-            if let Some(target) = node::target(&*place.fs, attributes)? {
-                name = format!("{name} -> {}", output.name(&target));
-            }
-            let mut mode = node::mode(attributes);
-            if attributes.flags & UF_COMPRESSED != 0 {
-                mode.push('z');
-            }
-            table.row([
-                mode,
-                attributes.links.to_string(),
-                attributes.uid.to_string(),
-                attributes.gid.to_string(),
-                attributes.size.to_string(),
-                attributes.modified.map_or_else(|| "-".to_owned(), minute),
-                name,
-            ]);
+            writeln!(out, "{}", node::shown(output, name, attributes.kind))?;
         }
-        Ok(out.write_all(table.lines("").as_bytes())?)
+        return Ok(());
     }
+    let mut table = Table::new([false, true, true, true, true, false, false]);
+    for Entry { name, attributes } in entries {
+        let mut name = node::shown(output, name, attributes.kind);
+        if let Some(target) = node::target(fs, attributes)? {
+            name = format!("{name} -> {}", output.name(&target));
+        }
+        let mut mode = node::mode(attributes);
+        if attributes.flags & UF_COMPRESSED != 0 {
+            mode.push('z');
+        }
+        table.row([
+            mode,
+            attributes.links.to_string(),
+            attributes.uid.to_string(),
+            attributes.gid.to_string(),
+            attributes.size.to_string(),
+            attributes.modified.map_or_else(|| "-".to_owned(), minute),
+            name,
+        ]);
+    }
+    Ok(out.write_all(table.lines("").as_bytes())?)
 }

@@ -29,6 +29,7 @@ mod du;
 pub(crate) mod erase_keys;
 mod extract;
 mod format;
+mod health;
 mod info;
 pub(crate) mod isencrypted;
 mod join;
@@ -70,6 +71,7 @@ mod xattr;
 pub(crate) use create::{Create, epoch};
 pub(crate) use dmg::is_bundle;
 pub(crate) use info::Info;
+pub(crate) use timemachine::soundness;
 
 use std::ffi::OsString;
 
@@ -154,6 +156,8 @@ pub(crate) enum Command {
     Verify(verify::Verify),
     /// Compute a checksum of the disk in an image
     Checksum(checksum::Checksum),
+    /// Check the health of all bundles below folders
+    Health(Box<health::HealthVerb>),
     /// Check bundles of a file server by a schedule
     Watch(Box<watch::Watch>),
     /// Send a state of a bundle to another folder or machine
@@ -180,7 +184,7 @@ pub(crate) enum Command {
     Stack(stack::Stack),
     /// Create, list and restore snapshots of a sparse bundle
     Snapshot(snapshot::Snapshot),
-    /// Keep states of a Time Machine bundle, and return to one
+    /// Read Time Machine backups, and keep states of a bundle
     #[command(alias = "tm")]
     Timemachine(Box<timemachine::TimeMachine>),
     /// Update a bundle in a bucket for other programs
@@ -271,6 +275,7 @@ impl Command {
             Self::Bench(verb) => verb.run(output),
             Self::Verify(verb) => verb.run(output),
             Self::Checksum(verb) => verb.run(output),
+            Self::Health(verb) => verb.run(output),
             Self::Watch(verb) => verb.run(output),
             Self::Send(verb) => verb.run(output),
             Self::Receive(verb) => verb.run(output),

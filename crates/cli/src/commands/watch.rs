@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bandsaw::container::sparsebundle;
 use bandsaw::device::Access;
 use bandsaw::open;
 use bandsaw::progress::Progress;
-use bandsaw::store::Local;
-use bandsaw::{Error, Kind, Reason};
+use bandsaw::{Error, Kind};
 use bandsaw_states::{
     BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
     status,
@@ -21,7 +19,8 @@ use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
 use super::timemachine::soundness;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
+use crate::health::{self, Verdict};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
@@ -110,42 +109,6 @@ struct Watched {
     removed_states: Vec<String>,
 }
 
-/// The verdict on a bundle, the worst last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Verdict {
-    Sound,
-    InUse,
-    Locked,
-    Unknown,
-    NeedsAttention,
-    Unreadable,
-    Damaged,
-}
-
-impl Verdict {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Sound => "sound",
-            Self::InUse => "in use",
-            Self::Locked => "locked",
-            Self::Unknown => "unknown",
-            Self::NeedsAttention => "needs attention",
-            Self::Unreadable => "unreadable",
-            Self::Damaged => "damaged",
-        }
-    }
-
-    fn of(soundness: Soundness) -> Self {
-        match soundness {
-            Soundness::Sound => Self::Sound,
-            Soundness::Damaged => Self::Damaged,
-            Soundness::Locked => Self::Locked,
-            Soundness::Unknown | Soundness::Unchecked => Self::Unknown,
-        }
-    }
-}
-
 impl Watch {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         if !self.once {
@@ -171,7 +134,7 @@ impl Watch {
             })?;
             if self.once {
                 drop(bar);
-                return conclude(worst);
+                return health::conclude("watch", worst);
             }
             let interval = Duration::from_secs(u64::from(config.interval_hours.max(1)) * 3600);
             while began.elapsed() < interval {
@@ -200,7 +163,8 @@ impl Watch {
         let mut found: Vec<Result<PathBuf, Watched>> =
             config.bundles.iter().cloned().map(Ok).collect();
         for folder in &config.folders {
-            found.extend(bundles(folder));
+            let below = health::bundles(folder).into_iter();
+            found.extend(below.map(|one| one.map_err(|(path, error)| of_error(&path, &error))));
         }
         let mut report = WatchReport {
             bundles: Vec::new(),
@@ -296,79 +260,8 @@ impl Watched {
 }
 
 fn of_error(path: &Path, error: &Error) -> Watched {
-    let verdict = match error.kind() {
-        Kind::Conflict if error.reason() == Some(Reason::InUse) => Verdict::InUse,
-        Kind::Corrupt => Verdict::Damaged,
-        Kind::WrongKey => Verdict::Locked,
-        Kind::Conflict | Kind::Undecided => Verdict::NeedsAttention,
-        // Cannot be read is never absent.
-        _ => Verdict::Unreadable,
-    };
     Watched {
         message: Some(error.to_string()),
-        ..Watched::new(path, verdict)
-    }
-}
-
-/// Returns the bundles in a folder, and what cannot be read there. States are no bundles.
-fn bundles(folder: &Path) -> Vec<Result<PathBuf, Watched>> {
-    let unreadable = |path: &Path, source: io::Error| {
-        Err(of_error(
-            path,
-            &Error::io("watch", "read", source).in_file(path),
-        ))
-    };
-    let entries = match fs::read_dir(folder) {
-        Err(source) => return vec![unreadable(folder, source)],
-        Ok(entries) => entries,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = match entry {
-            Err(source) => {
-                found.push(unreadable(folder, source));
-                continue;
-            }
-            Ok(entry) => entry.path(),
-        };
-        match fs::metadata(&path) {
-            Err(source) => found.push(unreadable(&path, source)),
-            Ok(meta) if !meta.is_dir() => {}
-            Ok(_) => match is_bundle(&path) {
-                Err(error) => found.push(Err(of_error(&path, &error))),
-                Ok(true) => found.push(Ok(path)),
-                Ok(false) => {}
-            },
-        }
-    }
-    found.sort_by_key(|one| match one {
-        Ok(path) => path.display().to_string(),
-        Err(watched) => watched.path.clone(),
-    });
-    found
-}
-
-/// Returns true for a bundle, also for one that has lost its lists, and false for a state.
-fn is_bundle(path: &Path) -> bandsaw::Result<bool> {
-    let store = Local::new(path);
-    if sparsebundle::is_state(&store)? {
-        return Ok(false);
-    }
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    let has_name = matches!(extension, Some("sparsebundle" | "backupbundle"));
-    Ok(sparsebundle::is_bundle(&store)? || (has_name && path.join("bands").is_dir()))
-}
-
-/// Returns the failure for the worst verdict.
-fn conclude(worst: Option<Verdict>) -> Outcome {
-    let failed = |kind, message| Err(Failure::from(Error::new(kind, "watch", message)));
-    match worst {
-        Some(Verdict::Sound | Verdict::InUse) => Ok(()),
-        None => failed(Kind::NotFound, "there is no bundle in the folders"),
-        Some(Verdict::Damaged) => failed(Kind::Corrupt, "a bundle is damaged"),
-        Some(Verdict::Unreadable) => failed(Kind::Io, "a bundle or folder cannot be read"),
-        Some(Verdict::Locked | Verdict::Unknown | Verdict::NeedsAttention) => {
-            failed(Kind::Corrupt, "a bundle needs attention").map_err(Failure::warned)
-        }
+        ..Watched::new(path, Verdict::of_error(error))
     }
 }

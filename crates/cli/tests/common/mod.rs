@@ -1,6 +1,8 @@
 //! A scratch folder in which the built command runs.
 #![allow(dead_code, reason = "each suite uses a part")]
 
+#[path = "../../../../tests/common/backupd.rs"]
+pub(crate) mod backupd;
 #[cfg(feature = "s3")]
 #[path = "../../../../tests/common/server.rs"]
 pub(crate) mod server;

@@ -108,6 +108,13 @@ impl Apfs {
         })
     }
 
+    /// Opens a snapshot of this volume, which is open in its current state, with the same key.
+    /// [`Kind::NotFound`] if there is no snapshot of this name.
+    pub fn open_snapshot(&self, name: &str) -> Result<Self> {
+        let state = self.container.snapshot(&self.raw, name)?;
+        Self::open(&self.container, &state, self.cipher.clone())
+    }
+
     /// Returns the volume with another superblock and another file-system tree.
     pub(super) fn with(self, raw: VolumeRaw, files: Tree) -> Self {
         Self { raw, files, ..self }

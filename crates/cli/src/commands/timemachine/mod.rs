@@ -1,11 +1,23 @@
-//! `bandsaw timemachine`: states of a sparse bundle to which it can return.
+//! `bandsaw timemachine`: Time Machine backups, and states of their bundle to which it can return.
 
+mod backups;
+mod cat;
+mod diff;
+mod find;
 mod forget;
 mod keep;
+mod list;
+mod ls;
+#[cfg(target_os = "linux")]
+mod mount;
 mod reset_verification;
+mod restore;
 mod roll_back;
 mod states;
 mod status;
+mod versions;
+
+pub(super) use backups::now;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,7 +32,10 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source;
 
-/// Keep states of a Time Machine bundle, and return to one
+/// Read Time Machine backups, and keep states of a bundle
+///
+/// Backups are read on HFS+ and APFS, in any image or disk. DATE is for example 2026-11-01,
+/// "2026-11-01 14:30", latest, yesterday or "3 days ago".
 ///
 /// A state is a bundle of its own, made while nobody uses the bundle: after a backup. It lies in
 /// .bandsaw/states/DATE inside the bundle, or in a folder of --states. Bands that have not changed
@@ -29,12 +44,13 @@ use crate::source;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bandsaw timemachine keep Mac.sparsebundle                  after each backup
-  bandsaw timemachine states Mac.sparsebundle
-  bandsaw timemachine forget Mac.sparsebundle --keep-daily 7 --keep-weekly 8
-  bandsaw timemachine roll-back Mac.sparsebundle --dry-run   what would be lost
-  bandsaw timemachine roll-back Mac.sparsebundle
-  bandsaw tm roll-back Mac.sparsebundle --undo               tm is short for it")]
+  bandsaw timemachine list Mac.sparsebundle
+  bandsaw tm list Mac.sparsebundle                           tm is short for it
+  bandsaw tm restore Mac.sparsebundle latest:/Users/anna out
+  bandsaw tm keep Mac.sparsebundle                           after each backup
+  bandsaw tm forget Mac.sparsebundle --keep-daily 7 --keep-weekly 8
+  bandsaw tm roll-back Mac.sparsebundle --dry-run            what would be lost
+  bandsaw tm roll-back Mac.sparsebundle --undo")]
 pub(crate) struct TimeMachine {
     #[command(subcommand)]
     verb: TimeMachineVerb,
@@ -42,6 +58,23 @@ pub(crate) struct TimeMachine {
 
 #[derive(Debug, Subcommand)]
 enum TimeMachineVerb {
+    /// List the backups by date, the oldest first
+    List(Box<list::ListBackups>),
+    /// List a folder of a backup
+    Ls(Box<ls::Ls>),
+    /// Print files of a backup
+    Cat(Box<cat::Cat>),
+    /// Find files and folders by name over all dates
+    Find(Box<find::Find>),
+    /// List the versions of a file over all dates
+    Versions(Box<versions::Versions>),
+    /// Show the differences between two dates
+    Diff(Box<diff::Diff>),
+    /// Restore files and folders of a backup
+    Restore(Box<restore::Restore>),
+    /// Mount all backups on a folder, read-only
+    #[cfg(target_os = "linux")]
+    Mount(Box<mount::Mount>),
     /// Keep the present state of a bundle
     Keep(Box<keep::Keep>),
     /// List the states of a bundle, the oldest first
@@ -59,6 +92,15 @@ enum TimeMachineVerb {
 impl TimeMachine {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         match &self.verb {
+            TimeMachineVerb::List(verb) => verb.run(output),
+            TimeMachineVerb::Ls(verb) => verb.run(output),
+            TimeMachineVerb::Cat(verb) => verb.run(output),
+            TimeMachineVerb::Find(verb) => verb.run(output),
+            TimeMachineVerb::Versions(verb) => verb.run(output),
+            TimeMachineVerb::Diff(verb) => verb.run(output),
+            TimeMachineVerb::Restore(verb) => verb.run(output),
+            #[cfg(target_os = "linux")]
+            TimeMachineVerb::Mount(verb) => verb.run(output),
             TimeMachineVerb::Keep(verb) => verb.run(output),
             TimeMachineVerb::States(verb) => verb.run(output),
             TimeMachineVerb::Status(verb) => verb.run(output),
@@ -105,7 +147,7 @@ fn timestamp(nanos: i64) -> Timestamp {
 }
 
 /// Returns the soundness of a bundle by its check.
-pub(super) fn soundness(examined: bandsaw::Result<Examination>) -> bandsaw::Result<Soundness> {
+pub(crate) fn soundness(examined: bandsaw::Result<Examination>) -> bandsaw::Result<Soundness> {
     match examined {
         Ok(found) => Ok(match found.conclusion() {
             Conclusion::Damaged => Soundness::Damaged,

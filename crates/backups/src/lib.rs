@@ -1,0 +1,47 @@
+//! Time Machine backups on the volumes of an image.
+//!
+//! | topic | file |
+//! | --- | --- |
+//! | dates in names, and dates as people write them | `date.rs` |
+//! | a backup and its state | `backup.rs` |
+//! | the backups on volumes, of both kinds | `backups.rs`, `folders.rs`, `snapshots.rs` |
+//! | the volumes of an image | `image.rs` |
+//! | property lists of bundles and of backup volumes | `lists.rs` |
+//! | paths within a backup | `opened.rs` |
+//! | versions of a file | `versions.rs` |
+//! | names over all dates | `find.rs`, `glob.rs` |
+//! | differences between two dates | `diff.rs` |
+//! | all dates as one volume | `merged.rs` |
+//!
+//! Everything but `image.rs` stands over [`FileSystem`](bandsaw::fs::FileSystem) and names of
+//! snapshots. The facts about backups are in `docs/formats/time-machine.md`.
+#![forbid(unsafe_code)]
+
+mod backup;
+mod backups;
+mod date;
+mod diff;
+mod find;
+mod folders;
+mod glob;
+mod image;
+mod lists;
+mod merged;
+mod opened;
+mod snapshots;
+mod versions;
+
+pub use backup::{Backup, BackupState};
+pub use backups::{BackupVolume, Backups, Snapshot, SnapshotOpener};
+pub use date::{BackupDate, DateQuery};
+pub use diff::{Difference, DifferenceKind, Differences, diff};
+pub use find::{Found, FoundNames, find};
+pub use glob::Glob;
+pub use image::volumes_of;
+pub use lists::{BundleLists, Recorded};
+pub use merged::Merged;
+pub use opened::{Located, OpenBackup};
+pub use versions::{Version, Versions, versions};
+
+/// Layer name in the errors of this crate.
+const LAYER: &str = "backups";

@@ -1,0 +1,168 @@
+//! Property lists: those of a bundle, beside its bands, and that of a backup volume on APFS.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bandsaw::container::property_list;
+use bandsaw::fs::Timestamp;
+use bandsaw::{Error, Result};
+use plist::{Dictionary, Value};
+
+use crate::LAYER;
+
+/// The list with the dates of all backups.
+const HISTORY: &str = "com.apple.TimeMachine.SnapshotHistory.plist";
+/// The list about the machine, and the state of verification.
+const MACHINE: &str = "com.apple.TimeMachine.MachineID.plist";
+/// The list about the backup that ran last.
+const RESULTS: &str = "com.apple.TimeMachine.Results.plist";
+
+/// Maximum length of a list in bytes. An entry of the history has about 200 bytes.
+pub(crate) const LONGEST: u64 = 16 << 20;
+const MAX_VALUES: usize = 2_000_000;
+const MAX_MEMORY: u64 = 128 << 20;
+
+/// The property lists that macOS keeps in a bundle. Lists that do not exist leave their fields
+/// empty.
+#[derive(Debug, Default)]
+pub struct BundleLists {
+    /// UUID of the machine's hardware.
+    pub host_uuid: Option<String>,
+    /// Model of the machine: `MacBookPro18,3`.
+    pub model: Option<String>,
+    /// State of verification: 0 or 1 if nothing is wrong, 2 if macOS refuses the bundle.
+    pub verification_state: Option<i64>,
+    /// Time of the last verification.
+    pub verified: Option<Timestamp>,
+    /// The backups in the history, in its order.
+    pub history: Vec<Recorded>,
+    /// True if the list of results says that a backup is running.
+    pub is_running: Option<bool>,
+    /// Lists, or parts of them, that cannot be read.
+    pub problems: Vec<Error>,
+}
+
+/// A backup in the history of a bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its name: `2026-11-01-143012.backup`.
+    pub name: Option<String>,
+    /// The time at which it was finished.
+    pub completed: Option<Timestamp>,
+}
+
+impl BundleLists {
+    /// Reads the lists of the bundle in a folder of this host. Whatever cannot be read is among the
+    /// problems.
+    pub fn read(bundle: &Path) -> Self {
+        let mut lists = Self::default();
+        let mut part = |name: &str, take: fn(&mut Self, &Dictionary) -> Result<()>| {
+            let done = dictionary(&bundle.join(name))
+                .and_then(|list| list.map_or(Ok(()), |list| take(&mut lists, &list)));
+            if let Err(error) = done {
+                lists.problems.push(error.in_file(bundle.join(name)));
+            }
+        };
+        part(MACHINE, |lists, list| {
+            let text = |key: &str| list.get(key).and_then(Value::as_string).map(str::to_owned);
+            lists.host_uuid = text("com.apple.backupd.HostUUID");
+            lists.model = text("com.apple.backupd.ModelID");
+            lists.verification_state = list
+                .get("VerificationState")
+                .and_then(Value::as_signed_integer);
+            lists.verified = list.get("VerificationDate").and_then(time);
+            Ok(())
+        });
+        part(RESULTS, |lists, list| {
+            lists.is_running = list.get("Running").and_then(|value| {
+                let number = value.as_signed_integer().map(|number| number != 0);
+                value.as_boolean().or(number)
+            });
+            Ok(())
+        });
+        part(HISTORY, |lists, list| {
+            let Some(snapshots) = list.get("Snapshots").and_then(Value::as_array) else {
+                return Err(malformed("expected an array of backups under Snapshots"));
+            };
+            lists.history = snapshots.iter().filter_map(recorded).collect();
+            match snapshots.len() - lists.history.len() {
+                0 => Ok(()),
+                lost => Err(malformed(format!(
+                    "{lost} of {} entries have neither a name nor a date",
+                    snapshots.len()
+                ))),
+            }
+        });
+        lists
+    }
+
+    /// Returns the time at which the last backup of the history was finished.
+    pub fn last_backup(&self) -> Option<Timestamp> {
+        self.history.iter().filter_map(|one| one.completed).max()
+    }
+}
+
+fn recorded(value: &Value) -> Option<Recorded> {
+    let entry = value.as_dictionary()?;
+    let name = entry.get("com.apple.backupd.SnapshotName");
+    let completed = entry.get("com.apple.backupd.SnapshotCompletionDate");
+    let recorded = Recorded {
+        name: name.and_then(Value::as_string).map(str::to_owned),
+        completed: completed.and_then(time),
+    };
+    (recorded.name.is_some() || recorded.completed.is_some()).then_some(recorded)
+}
+
+/// Reads the bytes copied for each backup from `backup_manifest.plist` of an APFS volume: an array
+/// in which a date and a dictionary alternate.
+pub(crate) fn manifest(bytes: &[u8]) -> Result<Vec<(Timestamp, Option<u64>)>> {
+    let list = property_list::parse_value(LAYER, bytes, MAX_VALUES, MAX_MEMORY)?;
+    let Some(entries) = list.as_array() else {
+        return Err(malformed("expected an array of dates and dictionaries"));
+    };
+    let mut found = Vec::new();
+    for pair in entries.chunks(2) {
+        let [date, about] = pair else { continue };
+        let (Some(date), Some(about)) = (time(date), about.as_dictionary()) else {
+            return Err(malformed("expected a date and a dictionary in turn"));
+        };
+        let inner = |list: &Dictionary, key: &str| list.get(key)?.as_dictionary().cloned();
+        let changed = inner(about, "stats").and_then(|stats| inner(&stats, "changed"));
+        let size = changed.and_then(|changed| changed.get("physicalSize")?.as_unsigned_integer());
+        found.push((date, size));
+    }
+    Ok(found)
+}
+
+/// Reads a list whose root is a dictionary. `None`: there is no such file.
+fn dictionary(path: &Path) -> Result<Option<Dictionary>> {
+    let file = match File::open(path) {
+        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::io(LAYER, "open", source)),
+        Ok(file) => file,
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|source| Error::io(LAYER, "read", source))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(Error::limit(LAYER, "too long for a property list"));
+    }
+    property_list::parse(LAYER, &bytes, MAX_VALUES, MAX_MEMORY).map(Some)
+}
+
+fn malformed(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(bandsaw::Kind::Corrupt, LAYER, message)
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    let time: SystemTime = value.as_date()?.into();
+    let seconds = |distance: std::time::Duration| i64::try_from(distance.as_secs()).ok();
+    Some(Timestamp::from_seconds(
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => seconds(since)?,
+            Err(before) => seconds(before.duration())?.checked_neg()?,
+        },
+    ))
+}

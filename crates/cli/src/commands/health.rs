@@ -1,0 +1,290 @@
+//! `bandsaw health`: the health of all bundles of a file server.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bandsaw::Kind;
+use bandsaw::progress::Progress;
+use bandsaw::store::FileMode;
+use clap::{Args, ValueHint};
+use serde::Serialize;
+use std::io::Write;
+
+use super::timemachine::now;
+use crate::failure::Outcome;
+use crate::health::{self, Depth, Health, HealthOptions, Verdict};
+use crate::new_file::NewFile;
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::source::OpenArgs;
+use crate::text::{minute, rfc3339};
+
+/// Check the health of all bundles below folders
+///
+/// Each bundle gets a verdict with its reasons: sound; needs attention; damaged, restore possible;
+/// damaged; locked (encrypted, and no passphrase was given); unknown; unreadable; or in use. A bundle
+/// that is in use, or that changes during the check, is never called damaged. Nothing is changed.
+///
+/// The exit code is that of the worst verdict: 5 for damage, 1 for a bundle or folder that cannot be
+/// read, 8 for one that is locked, of an unknown kind or needs attention, and 0 for sound bundles and
+/// those in use.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw health /srv/timemachine
+  bandsaw health /srv/timemachine --depth quick --max-age 3d
+  bandsaw health /srv/timemachine --prometheus /var/lib/node_exporter/bandsaw.prom")]
+pub(crate) struct HealthVerb {
+    /// Folders with bundles, also in subfolders, or bundles
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath, required = true)]
+    folders: Vec<OsString>,
+    /// Read this much of each volume
+    #[arg(long, value_enum, default_value = "full")]
+    depth: Depth,
+    /// Require a backup that is not older: 36h, 3d or 2w
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    max_age: Option<Duration>,
+    /// Write the results for Prometheus to this file
+    ///
+    /// It is for the textfile collector of node_exporter, and is replaced in one step.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    prometheus: Option<PathBuf>,
+    #[command(flatten)]
+    opening: OpenArgs,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct HealthReport {
+    bundles: Vec<HealthJson>,
+}
+
+#[derive(Serialize)]
+struct HealthJson {
+    path: String,
+    verdict: Verdict,
+    reasons: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_backup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verification_state: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocated: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reclaimable: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sound_state: Option<String>,
+}
+
+impl HealthJson {
+    fn new(health: &Health) -> Self {
+        Self {
+            path: health.path.clone(),
+            verdict: health.verdict,
+            reasons: health.reasons.clone(),
+            last_backup: health.last_backup.map(rfc3339),
+            backup_count: health.backups,
+            verification_state: health.verification_state,
+            size: health.size,
+            allocated: health.allocated,
+            reclaimable: health.reclaimable,
+            free: health.free,
+            host_free: health.host_free,
+            sound_state: health.sound_state.clone(),
+        }
+    }
+}
+
+impl HealthVerb {
+    pub(crate) fn run(&self, output: &Output) -> Outcome {
+        let bar = Bar::new(output);
+        let options = HealthOptions {
+            opening: &self.opening,
+            depth: self.depth,
+            max_age: self.max_age,
+            now: now(),
+        };
+        let mut all = Vec::new();
+        for folder in &self.folders {
+            for found in health::named(Path::new(folder)) {
+                (&bar as &dyn Progress).check()?;
+                all.push(match found {
+                    Ok(path) => Health::check(&path, &options, &bar)?,
+                    Err((path, error)) if error.kind() == Kind::Cancelled => {
+                        return Err(error.in_file(path).into());
+                    }
+                    Err((path, error)) => Health::of_error(&path, &error),
+                });
+            }
+        }
+        drop(bar);
+        if let Some(file) = &self.prometheus {
+            let mut new = NewFile::create_as(file, true, FileMode::ANY)?;
+            new.write_all(metrics(&all, options.now.seconds).as_bytes())?;
+            new.finish()?;
+        }
+        let report = HealthReport {
+            bundles: all.iter().map(HealthJson::new).collect(),
+        };
+        output.result(&report, |out| {
+            for one in &all {
+                writeln!(out, "{:26}{}", one.verdict.name(), output.name(&one.path))?;
+                let last = one
+                    .last_backup
+                    .map(|last| format!("last backup {}", minute(last)));
+                for text in last.iter().chain(&one.reasons) {
+                    writeln!(out, "  {}", output.text(text))?;
+                }
+            }
+            Ok(())
+        })?;
+        health::conclude("health", all.iter().map(|one| one.verdict).max())
+    }
+}
+
+/// Name and description of a metric, and its value for a bundle.
+type Metric = (&'static str, &'static str, fn(&Health) -> Option<i128>);
+
+/// Returns the results in the text format of Prometheus.
+fn metrics(all: &[Health], now: i64) -> String {
+    let mut text = String::new();
+    let mut family = |name: &str, help: &str, lines: Vec<(String, String)>| {
+        text.push_str(&format!(
+            "# HELP bandsaw_{name} {help}\n# TYPE bandsaw_{name} gauge\n"
+        ));
+        for (labels, value) in lines {
+            text.push_str(&format!("bandsaw_{name}{{{labels}}} {value}\n"));
+        }
+    };
+    let label = |one: &Health| format!("path=\"{}\"", escaped(&one.path));
+    let verdicts = all.iter().flat_map(|one| {
+        Verdict::ALL.map(|verdict| {
+            let name = verdict.name().replace(", ", "_").replace(' ', "_");
+            let labels = format!("{},verdict=\"{name}\"", label(one));
+            (labels, u8::from(one.verdict == verdict).to_string())
+        })
+    });
+    family(
+        "bundle_verdict",
+        "1 for the verdict on the bundle.",
+        verdicts.collect(),
+    );
+    let numbers: [Metric; 8] = [
+        (
+            "bundle_last_backup_timestamp_seconds",
+            "Time at which the last backup was finished.",
+            |one| one.last_backup.map(|last| last.seconds.into()),
+        ),
+        ("bundle_backups", "Complete backups.", |one| {
+            one.backups.map(Into::into)
+        }),
+        (
+            "bundle_verification_state",
+            "State of verification as macOS wrote it; 2 if it refuses the bundle.",
+            |one| one.verification_state.map(Into::into),
+        ),
+        (
+            "bundle_size_bytes",
+            "Size of the disk in the bundle.",
+            |one| one.size.map(Into::into),
+        ),
+        ("bundle_allocated_bytes", "Storage of the bundle.", |one| {
+            one.allocated.map(Into::into)
+        }),
+        (
+            "bundle_reclaimable_bytes",
+            "Storage that compaction would return.",
+            |one| one.reclaimable.map(Into::into),
+        ),
+        (
+            "bundle_free_bytes",
+            "Free space of the volumes in the bundle.",
+            |one| one.free.map(Into::into),
+        ),
+        (
+            "bundle_host_free_bytes",
+            "Free space of the file system on which the bundle is.",
+            |one| one.host_free.map(Into::into),
+        ),
+    ];
+    for (name, help, value) in numbers {
+        let lines = all
+            .iter()
+            .filter_map(|one| Some((label(one), value(one)?.to_string())));
+        family(name, help, lines.collect());
+    }
+    text.push_str(&format!(
+        "# HELP bandsaw_health_timestamp_seconds Time of the check.\n\
+         # TYPE bandsaw_health_timestamp_seconds gauge\nbandsaw_health_timestamp_seconds {now}\n"
+    ));
+    text
+}
+
+/// Escapes the value of a label.
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// Parses an age: `36h`, `3d` or `2w`.
+fn age(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number and m, h, d or w, such as 36h or 3d".to_owned();
+    let unit = text.chars().last().ok_or_else(expected)?;
+    let seconds = match unit {
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        'w' => 7 * 86_400,
+        _ => return Err(expected()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| expected())?;
+    number
+        .checked_mul(seconds)
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs)
+        .ok_or_else(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        assert_eq!(age("36h"), Ok(Duration::from_secs(36 * 3600)));
+        assert_eq!(age("2w"), Ok(Duration::from_secs(14 * 86_400)));
+        for bad in [
+            "",
+            "3",
+            "d",
+            "-1d",
+            "0d",
+            "3y",
+            "99999999999999999999w",
+            "3é",
+        ] {
+            assert!(age(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+        let health = Health::new(Path::new("/a\"b"));
+        let text = metrics(&[health], 7);
+        assert!(text.contains("bandsaw_bundle_verdict{path=\"/a\\\"b\",verdict=\"sound\"} 1\n"));
+        assert!(text.contains("bandsaw_health_timestamp_seconds 7\n"));
+        assert!(!text.contains("bundle_backups{"));
+    }
+}

@@ -1,0 +1,491 @@
+//! The health of bundles on a file server, for `bandsaw health` and `bandsaw watch`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bandsaw::container::sparsebundle;
+use bandsaw::device::Access;
+use bandsaw::fs::Timestamp;
+use bandsaw::open::{self, Examination, Image};
+use bandsaw::ops::usage::ImageUsage;
+use bandsaw::problem::Severity;
+use bandsaw::progress::Progress;
+use bandsaw::store::Local;
+use bandsaw::{Error, Kind, Reason};
+use bandsaw_backups::{BackupState, Backups, BundleLists, volumes_of};
+use bandsaw_states::{BundleFolder, Shelf, Soundness, Status, status};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::commands::soundness;
+use crate::failure::{Failure, Outcome};
+use crate::progress::Bar;
+use crate::source::OpenArgs;
+
+/// Number of folders below the one that is named in which bundles are looked for.
+const DEPTH: usize = 4;
+/// The state of verification with which macOS refuses a bundle.
+const REFUSED: i64 = 2;
+/// Folders of file servers that hold copies or metadata.
+const SKIPPED: [&str; 5] = [
+    "@eaDir",
+    "#recycle",
+    "#snapshot",
+    "lost+found",
+    "Network Trash Folder",
+];
+
+/// The verdict on a bundle, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Sound,
+    InUse,
+    Locked,
+    Unknown,
+    NeedsAttention,
+    Unreadable,
+    DamagedRestorable,
+    Damaged,
+}
+
+impl Verdict {
+    /// All verdicts.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Sound,
+        Self::InUse,
+        Self::Locked,
+        Self::Unknown,
+        Self::NeedsAttention,
+        Self::Unreadable,
+        Self::DamagedRestorable,
+        Self::Damaged,
+    ];
+
+    /// Returns the name for people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sound => "sound",
+            Self::InUse => "in use",
+            Self::Locked => "locked",
+            Self::Unknown => "unknown",
+            Self::NeedsAttention => "needs attention",
+            Self::Unreadable => "unreadable",
+            Self::DamagedRestorable => "damaged, restore possible",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// Returns the verdict of a check.
+    pub(crate) fn of(soundness: Soundness) -> Self {
+        match soundness {
+            Soundness::Sound => Self::Sound,
+            Soundness::Damaged => Self::Damaged,
+            Soundness::Locked => Self::Locked,
+            Soundness::Unknown | Soundness::Unchecked => Self::Unknown,
+        }
+    }
+
+    /// Returns the verdict of an error. What cannot be read is never absent, and what is in use is
+    /// never damaged.
+    pub(crate) fn of_error(error: &Error) -> Self {
+        match error.kind() {
+            Kind::Conflict if error.reason() == Some(Reason::InUse) => Self::InUse,
+            Kind::Corrupt => Self::Damaged,
+            Kind::WrongKey => Self::Locked,
+            Kind::Conflict | Kind::Undecided => Self::NeedsAttention,
+            _ => Self::Unreadable,
+        }
+    }
+}
+
+/// Returns the failure for the worst verdict of a round over bundles.
+pub(crate) fn conclude(layer: &'static str, worst: Option<Verdict>) -> Outcome {
+    let failed = |kind, message| Err(Failure::from(Error::new(kind, layer, message)));
+    match worst {
+        Some(Verdict::Sound | Verdict::InUse) => Ok(()),
+        None => failed(Kind::NotFound, "there is no bundle in the folders"),
+        Some(Verdict::Damaged | Verdict::DamagedRestorable) => {
+            failed(Kind::Corrupt, "a bundle is damaged")
+        }
+        Some(Verdict::Unreadable) => failed(Kind::Io, "a bundle or folder cannot be read"),
+        Some(Verdict::Locked | Verdict::Unknown | Verdict::NeedsAttention) => {
+            failed(Kind::Corrupt, "a bundle needs attention").map_err(Failure::warned)
+        }
+    }
+}
+
+/// Returns the bundles in a folder and those below it, and what cannot be read there. States are no
+/// bundles.
+pub(crate) fn bundles(folder: &Path) -> Vec<Result<PathBuf, (PathBuf, Error)>> {
+    let mut found = Vec::new();
+    look_in(folder, DEPTH, &mut found);
+    let path = |one: &Result<PathBuf, (PathBuf, Error)>| match one {
+        Ok(path) | Err((path, _)) => path.clone(),
+    };
+    found.sort_by_key(path);
+    found
+}
+
+/// Returns the bundle at `path`, or those in the folder there.
+pub(crate) fn named(path: &Path) -> Vec<Result<PathBuf, (PathBuf, Error)>> {
+    match bundle_kind(path) {
+        Ok(FolderKind::Bundle) => vec![Ok(path.to_owned())],
+        _ => bundles(path),
+    }
+}
+
+fn look_in(folder: &Path, depth: usize, found: &mut Vec<Result<PathBuf, (PathBuf, Error)>>) {
+    let unreadable = |path: &Path, source: io::Error| {
+        let error = Error::io("health", "read", source).in_file(path);
+        Err((path.to_owned(), error))
+    };
+    let entries = match fs::read_dir(folder) {
+        Err(source) => {
+            found.push(unreadable(folder, source));
+            return;
+        }
+        Ok(entries) => entries,
+    };
+    for entry in entries {
+        let entry = match entry {
+            Err(source) => {
+                found.push(unreadable(folder, source));
+                continue;
+            }
+            Ok(entry) => entry,
+        };
+        let path = entry.path();
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        match fs::metadata(&path) {
+            Err(source) => found.push(unreadable(&path, source)),
+            Ok(meta) if !meta.is_dir() => {}
+            Ok(_) => match bundle_kind(&path) {
+                Err(error) => found.push(Err((path, error))),
+                Ok(FolderKind::Bundle) => found.push(Ok(path)),
+                Ok(FolderKind::State) => {}
+                Ok(FolderKind::Other) => {
+                    let name = entry.file_name();
+                    let name = name.to_string_lossy();
+                    let is_skipped = name.starts_with('.') || SKIPPED.contains(&&*name);
+                    // A link could lead out of the share, or back into it.
+                    if depth > 0 && !is_link && !is_skipped {
+                        look_in(&path, depth - 1, found);
+                    }
+                }
+            },
+        }
+    }
+}
+
+enum FolderKind {
+    /// A bundle, also one that has lost its lists.
+    Bundle,
+    /// A kept state of a bundle.
+    State,
+    Other,
+}
+
+fn bundle_kind(path: &Path) -> bandsaw::Result<FolderKind> {
+    let store = Local::new(path);
+    if sparsebundle::is_state(&store)? {
+        return Ok(FolderKind::State);
+    }
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let has_name = matches!(extension, Some("sparsebundle" | "backupbundle"));
+    let is_bundle = sparsebundle::is_bundle(&store)? || (has_name && path.join("bands").is_dir());
+    Ok(match is_bundle {
+        true => FolderKind::Bundle,
+        false => FolderKind::Other,
+    })
+}
+
+/// How much of a volume is read for a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Depth {
+    /// The structure of the bundle, the partition map, and the first part of each volume
+    Quick,
+    /// All structures, as `bandsaw check` does
+    Full,
+}
+
+/// The options of a check.
+pub(crate) struct HealthOptions<'a> {
+    pub(crate) opening: &'a OpenArgs,
+    pub(crate) depth: Depth,
+    /// The age from which the last backup is too old.
+    pub(crate) max_age: Option<Duration>,
+    pub(crate) now: Timestamp,
+}
+
+/// The health of a bundle. Fields are empty if unknown.
+#[derive(Debug)]
+pub(crate) struct Health {
+    pub(crate) path: String,
+    pub(crate) verdict: Verdict,
+    /// The reasons of the verdict.
+    pub(crate) reasons: Vec<String>,
+    /// The time at which the last backup was finished.
+    pub(crate) last_backup: Option<Timestamp>,
+    /// Number of complete backups.
+    pub(crate) backups: Option<u64>,
+    pub(crate) verification_state: Option<i64>,
+    /// Bytes of storage of the bundle.
+    pub(crate) allocated: Option<u64>,
+    /// Bytes that compaction would return.
+    pub(crate) reclaimable: Option<u64>,
+    /// Size of the disk in the bundle.
+    pub(crate) size: Option<u64>,
+    /// Free bytes of the volumes in it.
+    pub(crate) free: Option<u64>,
+    /// Free bytes of the file system on which the bundle is.
+    pub(crate) host_free: Option<u64>,
+    /// The newest sound state to which the bundle can return.
+    pub(crate) sound_state: Option<String>,
+}
+
+impl Health {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.display().to_string(),
+            verdict: Verdict::Sound,
+            reasons: Vec::new(),
+            last_backup: None,
+            backups: None,
+            verification_state: None,
+            allocated: None,
+            reclaimable: None,
+            size: None,
+            free: None,
+            host_free: None,
+            sound_state: None,
+        }
+    }
+
+    /// Returns the health of what an error prevents from being checked.
+    pub(crate) fn of_error(path: &Path, error: &Error) -> Self {
+        let mut health = Self::new(path);
+        health.found(Verdict::of_error(error), error.to_string());
+        health
+    }
+
+    /// Adds a reason, and makes the verdict at least as bad.
+    fn found(&mut self, verdict: Verdict, reason: impl Into<String>) {
+        self.verdict = self.verdict.max(verdict);
+        self.reasons.push(reason.into());
+    }
+
+    /// Checks the bundle at `path`. A bundle that is in use, or that changes meanwhile, is never
+    /// damaged. Fails only if it is canceled.
+    pub(crate) fn check(
+        path: &Path,
+        options: &HealthOptions<'_>,
+        bar: &Bar,
+    ) -> bandsaw::Result<Self> {
+        let mut health = Self::new(path);
+        let listed = || BundleFolder::open(path).and_then(|bundle| bundle.list());
+        let before = match listed() {
+            Ok(before) => before,
+            Err(error) => return Ok(Self::of_error(path, &error)),
+        };
+        let done = health.examine(path, options, bar);
+        match done {
+            Err(error) if error.kind() == Kind::Cancelled => return Err(error),
+            Err(error) => health.found(Verdict::of_error(&error), error.to_string()),
+            Ok(()) => {}
+        }
+        let is_same = listed().is_ok_and(|after| after == before);
+        if !is_same || health.verdict == Verdict::InUse {
+            let mut busy = Self::new(path);
+            let reason = match is_same {
+                true => health.reasons.pop().unwrap_or_default(),
+                false => "the bundle changed during the check".to_owned(),
+            };
+            busy.found(Verdict::InUse, reason);
+            busy.verification_state = health.verification_state;
+            return Ok(busy);
+        }
+        if health.verdict == Verdict::Damaged
+            && (health.sound_state.is_some() || health.backups.is_some_and(|count| count > 0))
+        {
+            health.verdict = Verdict::DamagedRestorable;
+        }
+        Ok(health)
+    }
+
+    fn examine(
+        &mut self,
+        path: &Path,
+        options: &HealthOptions<'_>,
+        bar: &Bar,
+    ) -> bandsaw::Result<()> {
+        self.host_free = host_free(path);
+        let lists = BundleLists::read(path);
+        self.verification_state = lists.verification_state;
+        self.last_backup = lists.last_backup();
+        for problem in &lists.problems {
+            self.found(Verdict::NeedsAttention, problem.to_string());
+        }
+        self.states(path)?;
+        let opening = options.opening.options(Access::ReadOnly);
+        let checked = match options.depth {
+            Depth::Full => self.judge(open::examine(path, &opening, bar))?,
+            Depth::Quick => self.quick(path, options)?,
+        };
+        if checked == Verdict::Locked {
+            return Ok(());
+        }
+        // What can be read of a damaged bundle tells if a restore is possible.
+        let image = match open::open(path, &opening) {
+            Err(_) if checked >= Verdict::DamagedRestorable => return Ok(()),
+            image => image?,
+        };
+        let is_of_backups = self.backups(&image, options, !lists.history.is_empty());
+        if let Err(error) = is_of_backups {
+            match checked >= Verdict::DamagedRestorable {
+                true => return Ok(()),
+                false => return Err(error),
+            }
+        }
+        if let Ok(usage) = ImageUsage::of(&image, Some(options.opening.keys()), bar) {
+            self.allocated = Some(usage.host.allocated);
+            self.size = Some(usage.disk);
+            self.reclaimable = Some(usage.returns());
+            let free = usage.volumes.iter().filter_map(|one| Some(one.space?.free));
+            self.free = free.reduce(u64::saturating_add);
+        }
+        (bar as &dyn Progress).check()
+    }
+
+    /// Takes the kept states and the state of verification into account.
+    fn states(&mut self, path: &Path) -> bandsaw::Result<()> {
+        let bundle = BundleFolder::open(path)?;
+        let shelf = Shelf::of(&bundle, None)?;
+        let states = shelf.list()?;
+        let newest = states.iter().rev().find(|state| state.is_sound());
+        self.sound_state = newest.map(|state| state.id.clone());
+        let next = status(&bundle, &shelf)?;
+        if next.needs_attention() {
+            let reason = match &next {
+                Status::Refused(_) if self.verification_state == Some(REFUSED) => {
+                    "macOS refuses the bundle"
+                }
+                Status::Refused(_) => "the bundle has lost its lists",
+                _ => "a change of the bundle was interrupted",
+            };
+            let reason = format!("{reason}: run `bandsaw tm status {}`", path.display());
+            self.found(Verdict::NeedsAttention, reason);
+        }
+        Ok(())
+    }
+
+    /// Adds the result of a full check.
+    fn judge(&mut self, examined: bandsaw::Result<Examination>) -> bandsaw::Result<Verdict> {
+        let reason = match &examined {
+            Err(error) => error.to_string(),
+            Ok(found) => {
+                let mut damage = found.problems.listed().iter();
+                let first = damage.find(|problem| problem.severity == Severity::Damage);
+                first.map_or_else(String::new, |problem| problem.error.to_string())
+            }
+        };
+        let verdict = Verdict::of(soundness(examined)?);
+        if verdict != Verdict::Sound {
+            let reason = match (reason.is_empty(), verdict) {
+                (true, Verdict::Locked) => "encrypted: no passphrase was given".to_owned(),
+                (true, Verdict::Unknown) => "a part of it cannot be checked".to_owned(),
+                _ => reason,
+            };
+            self.found(verdict, reason);
+        }
+        Ok(verdict)
+    }
+
+    /// Opens the bundle, and checks the first part of each volume.
+    fn quick(&mut self, path: &Path, options: &HealthOptions<'_>) -> bandsaw::Result<Verdict> {
+        let opening = options.opening.options(Access::ReadOnly);
+        let image = match open::open(path, &opening) {
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::WrongKey) => {
+                let verdict = Verdict::of_error(&error);
+                self.found(verdict, error.to_string());
+                return Ok(verdict);
+            }
+            image => image?,
+        };
+        let volumes = image.volumes().iter();
+        let mut verdict = Verdict::Unknown;
+        for volume in volumes.filter(|volume| volume.format.is_supported()) {
+            let found = match volume.find_damage() {
+                Ok(None) => {
+                    verdict = if verdict == Verdict::Unknown {
+                        Verdict::Sound
+                    } else {
+                        verdict
+                    };
+                    continue;
+                }
+                Ok(Some(error)) => error,
+                Err(error) if error.kind() == Kind::Corrupt => error,
+                Err(error) => return Err(error),
+            };
+            self.found(Verdict::Damaged, found.to_string());
+            verdict = Verdict::Damaged;
+        }
+        if verdict == Verdict::Unknown {
+            self.found(verdict, "no volume that can be checked");
+        }
+        Ok(verdict)
+    }
+
+    /// Takes the backups into account.
+    fn backups(
+        &mut self,
+        image: &Image,
+        options: &HealthOptions<'_>,
+        has_history: bool,
+    ) -> bandsaw::Result<()> {
+        let volumes = match volumes_of(image, None, Some(options.opening.keys())) {
+            Err(error) if error.kind() == Kind::WrongKey => {
+                self.found(Verdict::Locked, error.to_string());
+                return Ok(());
+            }
+            volumes => volumes?,
+        };
+        let backups = Backups::read(volumes);
+        let complete = backups.all().iter();
+        let complete = complete.filter(|one| one.state == BackupState::Complete);
+        let is_of_backups = has_history || !backups.all().is_empty();
+        if !is_of_backups && backups.problems().is_empty() {
+            return Ok(());
+        }
+        self.backups = Some(complete.clone().count() as u64);
+        let newest = complete.filter_map(|one| one.completed).max();
+        self.last_backup = self.last_backup.max(newest);
+        if let Some(problem) = backups.problems().first() {
+            let count = backups.problems().len();
+            let reason = format!("{count} parts of the backups cannot be read: {problem}");
+            self.found(Verdict::NeedsAttention, reason);
+        }
+        let Some(max_age) = options.max_age else {
+            return Ok(());
+        };
+        let limit = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
+        match self.last_backup {
+            None => self.found(Verdict::NeedsAttention, "no backup is complete"),
+            Some(last) if options.now.seconds.saturating_sub(last.seconds) > limit => {
+                let reason = format!("the last backup is of {}", crate::text::minute(last));
+                self.found(Verdict::NeedsAttention, reason);
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Returns the free bytes of the file system at `path` for its users; `None` if unknown.
+fn host_free(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(path).ok()?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
