@@ -40,7 +40,7 @@ mod verified;
 mod verifying;
 
 use std::process::ExitCode;
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::{ffi::OsString, os::unix::process::CommandExt, process::Command};
 
 use output::Output;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
     let is_limited = getrlimit(Resource::As).current.is_some();
-    #[cfg(target_env = "gnu")]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
     if is_limited {
         share_arena(&words);
     }
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
 /// Starts this program again, with one arena of memory for all threads. Each thread has one of 64 MiB of
 /// addresses otherwise, so that a limit on memory is reached by a process that uses little of it; and
 /// small allocations that fail end the process. glibc reads the setting only at the start.
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn share_arena(words: &[OsString]) {
     const ARENAS: &str = "MALLOC_ARENA_MAX";
     if std::env::var_os(ARENAS).is_some() {

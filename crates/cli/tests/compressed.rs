@@ -15,7 +15,8 @@ fn app() -> Scratch {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.ok(&["create", "app.img", "--from", "src", "--size", "8m"]);
-    scratch.ok(&["convert", "app.img", "app.dmg", "--format", "udzo"]);
+    let convert = ["convert", "app.img", "app.dmg", "--format", "udzo"];
+    scratch.ok(&[&convert[..], &["--level", "1"]].concat());
     scratch
 }
 

@@ -291,7 +291,8 @@ mod tests {
     #[test]
     fn levels_are_one_to_nine() {
         assert!(Level::new(0).is_err() && Level::new(10).is_err());
-        assert_eq!(Level::new(1).unwrap(), Level::default());
+        assert_eq!(Level::new(1).unwrap(), Level::FASTEST);
+        assert_eq!(Level::new(6).unwrap(), Level::default());
     }
 
     #[test]
