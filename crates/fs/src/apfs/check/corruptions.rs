@@ -21,7 +21,12 @@ pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
     (
         |p| p.superblock(|raw| raw.next_xid = 1.into()),
         Severity::Warning,
-        "the next transaction number is 1",
+        "the next transaction number is 1,",
+    ),
+    (
+        |p| p.superblock(|raw| raw.next_xid = u64::MAX.into()),
+        Severity::Warning,
+        "the next transaction number is 18446744073709551615",
     ),
     (
         |p| p.superblock(|raw| raw.max_volumes = 9.into()),

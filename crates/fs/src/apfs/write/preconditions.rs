@@ -12,6 +12,9 @@ use crate::apfs::omap::Omap;
 use crate::apfs::store::Store;
 use bandsaw_core::{Error, Result};
 
+/// First number that no counter may reach: those of files have 60 bits, and the others no more in practice.
+const NUMBERS: u64 = 1 << 60;
+
 /// Volume features that are supported for writing.
 const FEATURES: u64 = volume_features::DEFRAG_PRERELEASE
     | volume_features::HARD_LINK_RECORDS
@@ -59,6 +62,14 @@ pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> R
             "only the newest checkpoint of an undamaged container can be changed",
         ));
     }
+    let (xid, next) = (container.checkpoint(), superblock.next_xid.get());
+    if next <= xid {
+        return Err(Error::conflict(
+            LAYER,
+            format!("the next transaction is {next}, but the newest checkpoint is {xid}"),
+        ));
+    }
+    check_numbers(&[(next, "transaction"), (superblock.next_oid.get(), "object")])?;
     if let Some(oid) = container.unlisted_volumes()?.first() {
         return Err(Error::conflict(
             LAYER,
@@ -66,6 +77,17 @@ pub(super) fn check_container(container: &Container, ephemeral: &Ephemeral) -> R
         ));
     }
     Ok(())
+}
+
+/// Fails if one of these counters, each with what it counts, has no room for more.
+fn check_numbers(counters: &[(u64, &str)]) -> Result<()> {
+    match counters.iter().find(|(next, _)| *next >= NUMBERS) {
+        Some((next, what)) => Err(Error::conflict(
+            LAYER,
+            format!("the next number of a {what} is {next:#x}, too large to be right"),
+        )),
+        None => Ok(()),
+    }
 }
 
 fn refused(message: impl std::fmt::Display) -> Result<()> {
@@ -103,6 +125,7 @@ pub(super) fn check(container: &Container, raw: &VolumeRaw, ephemeral: &Ephemera
         return refused("it is sealed");
     }
     check_features(&known)?;
+    check_numbers(&[(raw.next_file_id.get(), "file")])?;
     if raw.features.get() & volume_features::HARD_LINK_RECORDS == 0 || !raw.hashes_names() {
         return refused("it was made by an early version of APFS");
     }

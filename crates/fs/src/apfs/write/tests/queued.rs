@@ -117,17 +117,27 @@ fn a_container_that_has_grown_takes_many_changes() {
     assert!((0..24).all(|number| contents(&found, &format!("/file {number}")) == [2; 1 << 20]));
 }
 
-/// Nobody would answer for the blocks of that volume.
+/// Nobody would answer for the blocks of a volume that is not listed, and a transaction without a number
+/// above all others would not count.
 #[test]
-fn a_container_that_does_not_list_a_volume_is_not_changed() {
-    let (_, _, bytes) = crate::apfs::check::corruptions::damaged(8 << 20)
-        .find(|(words, ..)| *words == "does not list volume")
-        .unwrap();
-    let container = Container::open(Arc::new(Memory::from(bytes)), None).unwrap();
-    let error = ContainerMut::open(&Arc::new(container)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
-    assert!(
-        error.to_string().contains("does not list volume"),
-        "{error}"
-    );
+fn a_container_with_wrong_lists_or_numbers_is_not_changed() {
+    for (damage, reason) in [
+        ("does not list volume", "does not list volume"),
+        (
+            "the next transaction number is 1,",
+            "the newest checkpoint is",
+        ),
+        (
+            "the next transaction number is 18446744073709551615",
+            "too large",
+        ),
+    ] {
+        let (_, _, bytes) = crate::apfs::check::corruptions::damaged(8 << 20)
+            .find(|(words, ..)| *words == damage)
+            .unwrap();
+        let container = Container::open(Arc::new(Memory::from(bytes)), None).unwrap();
+        let error = ContainerMut::open(&Arc::new(container)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Conflict, "{damage}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
 }
