@@ -61,7 +61,7 @@ pub struct Backups {
     list: Vec<Backup>,
     /// The newest backup of a machine by a link on the volume.
     links: BTreeMap<String, String>,
-    /// What cannot be read.
+    /// The parts that cannot be read, with the reasons.
     problems: Vec<Error>,
     /// Oddities that are no damage.
     notes: Vec<String>,

@@ -28,7 +28,7 @@ pub struct Versions {
     pub unread: Vec<(usize, Error)>,
 }
 
-/// What tells one version from another. A folder's entries do not make a version.
+/// Properties in which two versions differ. A folder's entries do not make a version.
 fn identity(of: &Attributes) -> (NodeId, FileKind, u64, u64, Option<Timestamp>) {
     let size = if of.kind == FileKind::Folder {
         0

@@ -202,7 +202,7 @@ fn bundle_kind(path: &Path) -> bandsaw::Result<FolderKind> {
     })
 }
 
-/// How much of a volume is read for a check.
+/// Depth of the check of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Depth {
     /// The structure of the bundle, the partition map, and the first part of each volume
@@ -337,7 +337,7 @@ impl Health {
         if checked == Verdict::Locked {
             return Ok(());
         }
-        // What can be read of a damaged bundle tells if a restore is possible.
+        // A restore is possible if files of a damaged bundle can be read.
         let image = match open::open(path, &opening) {
             Err(_) if checked >= Verdict::DamagedRestorable => return Ok(()),
             image => image?,

@@ -117,8 +117,8 @@ fn a_container_that_has_grown_takes_many_changes() {
     assert!((0..24).all(|number| contents(&found, &format!("/file {number}")) == [2; 1 << 20]));
 }
 
-/// Nobody would answer for the blocks of a volume that is not listed, and a transaction without a number
-/// above all others would not count.
+/// The blocks of a volume that is not listed would be freed, and a transaction whose number is not above all
+/// others would not count.
 #[test]
 fn a_container_with_wrong_lists_or_numbers_is_not_changed() {
     for (damage, reason) in [
