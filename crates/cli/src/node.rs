@@ -1,7 +1,7 @@
 //! An object of a volume, for output.
 
+use bandsaw::Result;
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, NodeId};
-use bandsaw::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::output::{Output, Style};
@@ -156,24 +156,6 @@ fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// The folders above the current one, to detect a folder in a damaged volume that contains itself.
-#[derive(Debug, Default)]
-pub(crate) struct Ancestors(Vec<NodeId>);
-
-impl Ancestors {
-    /// Enters `folder`, which is `depth` folders below the first; `path` names it in the error.
-    pub(crate) fn enter(&mut self, folder: NodeId, depth: usize, path: &str) -> Result<()> {
-        self.0.truncate(depth);
-        if self.0.contains(&folder) {
-            return Err(
-                Error::new(Kind::Corrupt, "folder", "the folder contains itself").named(path),
-            );
-        }
-        self.0.push(folder);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,17 +196,5 @@ mod tests {
             }),
             "lrwxrwxrwx@"
         );
-    }
-
-    #[test]
-    fn a_folder_in_itself_ends_the_walk() {
-        let mut ancestors = Ancestors::default();
-        ancestors.enter(NodeId(2), 0, "/").unwrap();
-        ancestors.enter(NodeId(16), 1, "/a").unwrap();
-        assert_eq!(
-            ancestors.enter(NodeId(2), 2, "/a/b").unwrap_err().kind(),
-            Kind::Corrupt
-        );
-        ancestors.enter(NodeId(16), 1, "/c").unwrap();
     }
 }

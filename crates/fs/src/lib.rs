@@ -10,6 +10,7 @@
     )
 )]
 
+mod ancestors;
 pub mod apfs;
 mod bitmap;
 mod build;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 
 use device::BlockDevice;
 
+pub use ancestors::Ancestors;
 pub use bandsaw_core::store::{LocalFile, Open};
 pub use bandsaw_core::{Error, Kind, Reason, Result, device, progress};
 pub use build::plan::{NewVolumeInfo, PlacedContents, VolumePlan};

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId};
+use bandsaw::fs::{
+    Ancestors, Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId,
+};
 use bandsaw::ops::export;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
@@ -65,27 +66,8 @@ struct Ahead {
     id: NodeId,
     /// The name in the archive, with a slash at its end unless it is empty.
     name: String,
-    /// The folders that contain it, to find one that contains itself.
-    above: Arc<Above>,
+    /// How many folders contain it.
     depth: usize,
-}
-
-struct Above {
-    id: NodeId,
-    above: Option<Arc<Above>>,
-}
-
-impl Above {
-    fn contains(&self, id: NodeId) -> bool {
-        let mut at = Some(self);
-        while let Some(here) = at {
-            if here.id == id {
-                return true;
-            }
-            at = here.above.as_deref();
-        }
-        false
-    }
 }
 
 fn fill(
@@ -104,14 +86,12 @@ fn fill(
     let mut ahead = vec![Ahead {
         id: top.id,
         name: String::new(),
-        above: Arc::new(Above {
-            id: top.id,
-            above: None,
-        }),
         depth: 0,
     }];
+    let mut ancestors = Ancestors::default();
     while let Some(folder) = ahead.pop() {
         let first = ahead.len();
+        ancestors.enter(folder.id, folder.depth)?;
         fs.list(folder.id, &mut |Entry { name, attributes }| {
             // An extracting program would leave its folder with such a name.
             if matches!(&*name, "" | "." | "..") || name.contains(['/', '\0']) {
@@ -128,10 +108,8 @@ fn fill(
                 add(fs, archive, &full, &attributes, &mut buffer, is_over)?;
                 return Ok(ControlFlow::Continue(()));
             }
-            if folder.above.contains(attributes.id) {
-                let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
-                return Err(error.named(full));
-            }
+            let checked = ancestors.check(attributes.id);
+            checked.map_err(|error| error.named(&*full))?;
             if folder.depth >= MAX_DEPTH {
                 return Err(Error::limit(LAYER, "folders are too deep").named(full));
             }
@@ -141,10 +119,6 @@ fn fill(
             ahead.push(Ahead {
                 id: attributes.id,
                 name: format!("{full}/"),
-                above: Arc::new(Above {
-                    id: attributes.id,
-                    above: Some(folder.above.clone()),
-                }),
                 depth: folder.depth + 1,
             });
             Ok(ControlFlow::Continue(()))

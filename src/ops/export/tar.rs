@@ -8,11 +8,12 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use super::{BUFFER, Exported, LAYER, about, is_fatal};
 use crate::device::BlockDevice;
-use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
+use crate::fs::{
+    Ancestors, Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp,
+};
 use crate::ops::tar::LAYER as ARCHIVE;
 use crate::ops::tar::write::{ArchiveWriter, NewKind, NewMember};
 use crate::progress::Progress;
@@ -81,57 +82,40 @@ struct PendingFolder {
     path: String,
     /// Name in the archive.
     name: String,
-    /// The chain of folders that contain it.
-    above: Arc<AncestorChain>,
-}
-
-/// A chain of folders, to detect one that contains itself.
-struct AncestorChain {
-    id: NodeId,
-    above: Option<Arc<AncestorChain>>,
-}
-
-impl AncestorChain {
-    fn contains(&self, id: NodeId) -> bool {
-        let mut at = Some(self);
-        while let Some(here) = at {
-            if here.id == id {
-                return true;
-            }
-            at = here.above.as_deref();
-        }
-        false
-    }
+    /// How many folders contain it.
+    depth: usize,
 }
 
 impl Archive<'_> {
     fn folder(&mut self, path: &str, top: Attributes) -> Result<()> {
-        let above = Arc::new(AncestorChain {
-            id: top.id,
-            above: None,
-        });
         self.member(".", &top, NewKind::Folder)?;
-        let mut ahead = Vec::new();
+        let (mut ahead, mut ancestors) = (Vec::new(), Ancestors::default());
         let top = PendingFolder {
             attributes: top,
             path: path.trim_end_matches('/').to_owned(),
             name: ".".to_owned(),
-            above,
+            depth: 0,
         };
-        self.contents(top, &mut ahead)?;
+        self.contents(top, &mut ancestors, &mut ahead)?;
         while let Some(folder) = ahead.pop() {
             // Write the contents of a folder directly after it: tar programs set its date when the
             // next other entry follows.
             if self.put(&folder.name, &folder.path, &folder.attributes)? {
-                self.contents(folder, &mut ahead)?;
+                self.contents(folder, &mut ancestors, &mut ahead)?;
             }
         }
         Ok(())
     }
 
     /// Writes the contents of a folder, except for its subfolders, which are added to `ahead`.
-    fn contents(&mut self, folder: PendingFolder, ahead: &mut Vec<PendingFolder>) -> Result<()> {
+    fn contents(
+        &mut self,
+        folder: PendingFolder,
+        ancestors: &mut Ancestors,
+        ahead: &mut Vec<PendingFolder>,
+    ) -> Result<()> {
         let (fs, first) = (self.fs, ahead.len());
+        ancestors.enter(folder.attributes.id, folder.depth)?;
         let listed = fs.list(folder.attributes.id, &mut |Entry { name, attributes }| {
             let (path, name) = (
                 format!("{}/{name}", folder.path),
@@ -139,19 +123,14 @@ impl Archive<'_> {
             );
             if attributes.kind != FileKind::Folder {
                 self.put(&name, &path, &attributes)?;
-            } else if folder.above.contains(attributes.id) {
-                let error = Error::new(Kind::Corrupt, LAYER, "the folder contains itself");
+            } else if let Err(error) = ancestors.check(attributes.id) {
                 self.report.problem(about(error, &path, ""));
             } else {
-                let above = Arc::new(AncestorChain {
-                    id: attributes.id,
-                    above: Some(folder.above.clone()),
-                });
                 ahead.push(PendingFolder {
                     attributes,
                     path,
                     name,
-                    above,
+                    depth: folder.depth + 1,
                 });
             }
             Ok(ControlFlow::Continue(()))

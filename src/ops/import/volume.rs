@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
-use crate::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
+use crate::fs::{
+    Ancestors, Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp,
+};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 const LAYER: &str = "source volume";
 /// Longest attribute value read into memory, in bytes. Longer values are read when needed.
@@ -63,14 +65,10 @@ struct Assembly<'a> {
 
 impl Assembly<'_> {
     fn walk(&mut self, top: &Attributes) -> Result<()> {
-        let (mut ahead, mut above) = (vec![(0, top.id, 0)], Vec::new());
+        let (mut ahead, mut ancestors) = (vec![(0, top.id, 0)], Ancestors::default());
         while let Some((index, id, depth)) = ahead.pop() {
-            above.truncate(depth);
-            if above.contains(&id) {
-                return Err(Error::new(Kind::Corrupt, LAYER, "contains itself")
-                    .named(format!("folder {}", id.0)));
-            }
-            above.push(id);
+            let entered = ancestors.enter(id, depth);
+            entered.map_err(|error| error.named(format!("folder {}", id.0)))?;
             for entry in self.fs.entries(id)? {
                 self.progress.check()?;
                 let child = self.add(index, &entry.name, &entry.attributes)?;

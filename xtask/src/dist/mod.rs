@@ -282,6 +282,9 @@ impl Release {
         } else {
             flags.push("-Ctarget-feature=+crt-static".to_owned());
             flags.push("-Clink-self-contained=yes".to_owned());
+            // A panic ends the command: nothing reads the tables to unwind. Equal functions are kept once.
+            flags.push("-Cforce-unwind-tables=no".to_owned());
+            flags.push("-Clink-arg=--icf=all".to_owned());
         }
         cargo
             .args([word, "--locked", "--target", target])

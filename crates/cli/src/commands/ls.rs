@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Entry, FileKind, FileSystem, UF_COMPRESSED};
+use bandsaw::fs::{Ancestors, Entry, FileKind, FileSystem, UF_COMPRESSED};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::node::{self, Ancestors, Node};
+use crate::node::{self, Node};
 use crate::output::Output;
 use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::{Table, minute};
@@ -116,7 +116,8 @@ impl Ls {
             vec![(place.path.clone(), place.attributes.id, 0)],
         );
         while let Some((path, id, depth)) = ahead.pop() {
-            ancestors.enter(id, depth, &path)?;
+            let entered = ancestors.enter(id, depth);
+            entered.map_err(|error| error.named(&*path))?;
             let entries = node::entries(&*place.fs, id)?;
             each(&path, &entries)?;
             let folders = entries

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem};
+use bandsaw::fs::{Ancestors, Attributes, Entry, FileKind, FileSystem};
 use bandsaw::size;
 use clap::{Args, ValueHint};
 
 use crate::failure::Outcome;
-use crate::node::{self, Ancestors, Node};
+use crate::node::{self, Node};
 use crate::output::{Output, SCHEMA, Style};
 use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::counted;
@@ -130,7 +130,8 @@ impl Tree {
         }
         let mut ancestors = Ancestors::default();
         let mut open = |id, depth, path: String| -> Outcome<VisitedFolder> {
-            ancestors.enter(id, depth, &path)?;
+            let entered = ancestors.enter(id, depth);
+            entered.map_err(|error| error.named(&*path))?;
             Ok(VisitedFolder {
                 entries: node::entries(&*place.fs, id)?.into_iter(),
                 path,
