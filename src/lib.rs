@@ -1,15 +1,16 @@
 //! Apple's disk images and the volumes inside them.
 //!
-//! Every layer is an array of bytes on top of another:
+//! Every layer is a device: a sequence of bytes with positions, which reads and writes the device
+//! below it.
 //!
 //! ```text
-//!  a file's contents ......... decmpfs            unpacked, where they are compressed
-//!  a file .................... fs::hfsplus        a device over a volume's extents
-//!  a volume .................. partition          a window on a disk (GPT, APM, MBR)
-//!  an overlay ................ container::stack   a device over devices
-//!  a disk .................... container          raw, sparse bundle, sparse image, ASIF, UDIF
-//!  plain bytes ............... crypt              over one encrypted file
-//!  stored bytes .............. store              a local folder, memory
+//!  file contents ...... decmpfs                    decoded, if the file is compressed
+//!  file ............... fs::hfsplus, fs::apfs      a device over the extents of a volume
+//!  volume ............. partition                  a part of a disk (GPT, APM, MBR)
+//!  overlay ............ container::stack           a disk over an unchanged disk
+//!  disk ............... container                  raw, sparse bundle, sparse image, ASIF, UDIF
+//!  plain text ......... crypt                      an encrypted file, unlocked
+//!  stored bytes ....... store                      local folder, memory, object store
 //! ```
 //!
 //! The library is built on one trait, [`device::BlockDevice`], and a second, a folder of such

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::corpus;
 use crate::common::small_asif::{SMALL, small_image, with_small_chunks};
-use bandsaw::container::asif::{self, Asif, CreateOptions, LayerKind};
+use bandsaw::container::asif::{self, Asif, AsifOptions, LayerKind};
 use bandsaw::device::{
     AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info, Memory,
 };
@@ -25,7 +25,7 @@ const MIB: u64 = 1 << 20;
 fn create(file: Arc<dyn BlockDevice>, len: u64, block: u32) -> Asif {
     Asif::create(
         file,
-        &CreateOptions {
+        &AsifOptions {
             len,
             block,
             kind: LayerKind::Disk,
@@ -116,7 +116,7 @@ fn an_image_with_small_chunks_is_a_device() {
 #[test]
 fn a_layer_is_a_device() {
     let make = || {
-        let options = CreateOptions {
+        let options = AsifOptions {
             len: 3 * MIB,
             block: 512,
             kind: LayerKind::Overlay(Uuid::from_u128(5)),
@@ -430,7 +430,7 @@ fn a_cache_keeps_the_uuid_of_what_is_below() {
     drop(
         Asif::create(
             file.clone(),
-            &CreateOptions {
+            &AsifOptions {
                 len: MIB,
                 block: 512,
                 kind: LayerKind::Cache(below),
@@ -453,7 +453,7 @@ fn a_cache_keeps_the_uuid_of_what_is_below() {
 fn a_layer_tells_holes_from_zeros() {
     let file = Arc::new(Memory::zeros(0));
     let parent = Uuid::from_u128(5);
-    let options = CreateOptions {
+    let options = AsifOptions {
         len: 10 * MIB,
         block: 512,
         kind: LayerKind::Overlay(parent),
@@ -538,7 +538,7 @@ fn the_largest_disk() {
     let again = open(file.to_vec()).unwrap();
     assert_eq!(again.read_vec((1 << 52) - 4096, 4096).unwrap()[4095], 7);
     assert_eq!(again.extent_at(0..1 << 52).unwrap().kind, ExtentKind::Hole);
-    let options = CreateOptions {
+    let options = AsifOptions {
         len: (1 << 52) + 512,
         block: 512,
         kind: LayerKind::Disk,

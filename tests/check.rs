@@ -445,7 +445,7 @@ fn encrypted_bundles() {
         passphrase: Some(passphrase),
         certificates: Vec::new(),
     };
-    let options = sparsebundle::CreateOptions {
+    let options = sparsebundle::BundleOptions {
         len: disk().len() as u64,
         band_size: Some(1 << 20),
     };

@@ -365,7 +365,7 @@ fn a_layer_alone_is_no_disk() {
     drop(
         Asif::create(
             Arc::new(file),
-            &asif::CreateOptions {
+            &asif::AsifOptions {
                 len: MIB,
                 block: 512,
                 kind,

@@ -22,7 +22,7 @@ fn disk_sum(image: &Image) -> String {
 }
 
 /// Maximum length of a disk that is checksummed; larger ones would add no coverage.
-const MOST: u64 = 1 << 30;
+const MAX_LEN: u64 = 1 << 30;
 
 #[test]
 fn images_open_and_hold_what_is_known() {
@@ -67,7 +67,7 @@ fn images_open_and_hold_what_is_known() {
             "{:?}",
             image.warnings()
         );
-        if image.disk().info().len < MOST {
+        if image.disk().info().len < MAX_LEN {
             assert_eq!(
                 Some(disk_sum(&image).as_str()),
                 known.text("media_sha256"),

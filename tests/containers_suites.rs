@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::raw::Raw;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Local, LocalFile, MemoryStore, Open, Put, Store};
 use bandsaw::testing::conformance::{self, Devices};
@@ -133,7 +133,7 @@ fn bundles_conform_with_any_bands() {
 #[test]
 fn a_bundle_read_only_conforms() {
     let store = MemoryStore::default();
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 5 * MIB,
         band_size: Some(MIB),
     };
@@ -289,7 +289,7 @@ fn bundles_of_version_2_survive_power_cuts() {
 #[test]
 fn a_new_bundle_is_whole_or_none() {
     let cut = PowerCut::default();
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 3 * MIB,
         band_size: None,
     };

@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 const LEN: u64 = 5 << 30;
 const STORED: u64 = 36;
 /// Maximum peak memory of the process, in KiB.
-const MOST: u64 = 128 << 10;
+const MAX_PEAK_KIB: u64 = 128 << 10;
 
 /// Returns the peak memory of this process in KiB; `None` if the system does not report it.
 fn peak() -> Option<u64> {
@@ -104,7 +104,7 @@ fn every_kind_to_every_kind() {
         )
         .unwrap();
         if let Some(peak) = peak() {
-            assert!(peak < MOST, "{before} to {format}: {peak} KiB");
+            assert!(peak < MAX_PEAK_KIB, "{before} to {format}: {peak} KiB");
         }
         before = format;
     }

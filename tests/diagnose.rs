@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bandsaw::container::Format;
-use bandsaw::container::asif::{Asif, CreateOptions as AsifOptions, LayerKind};
+use bandsaw::container::asif::{Asif, AsifOptions, LayerKind};
 use bandsaw::crypt::{Device, KeyWrap, MIN_ITERATIONS, Protection, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, Memory};
 use bandsaw::open::{self, OpenOptions};

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bandsaw::container::asif::{self, Asif};
-use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage};
+use bandsaw::container::sparseimage::{self, SparseImage, SparseImageOptions};
 use bandsaw::crypt::{Device, KeyWrap, LockedHeader, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::problem::{Problems, Severity};
@@ -70,7 +70,7 @@ const BOTH: [Container; 2] = [
         make: |file, len| {
             let image = SparseImage::create(
                 file,
-                &CreateOptions {
+                &SparseImageOptions {
                     len,
                     band_size: Some(BAND),
                 },

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bandsaw::container::sparsebundle::{self, Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{self, Bundle, BundleOptions};
 use bandsaw::crypt::{Device, KeyWrap, LockedHeader, Protection, Secret};
 use bandsaw::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info, Memory,
@@ -63,7 +63,7 @@ fn new_bundle(
     block: u32,
     version: u32,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: MIB,
         band_size: Some(MIB),
     };
@@ -240,7 +240,7 @@ fn encrypted_bundles_survive_power_cuts() {
 #[test]
 fn a_new_encrypted_bundle_is_whole_or_none() {
     let cut = PowerCut::default();
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 3 * MIB,
         band_size: None,
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bandsaw::Kind;
 use bandsaw::container::raw::Raw;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{MemoryStore, Open, Store};
 use bandsaw::testing::Random;
@@ -36,7 +36,7 @@ const BUNDLE: Image = Image {
     create: |store| {
         Ok(Arc::new(Bundle::create(
             store.clone(),
-            &CreateOptions {
+            &BundleOptions {
                 len: LEN,
                 band_size: Some(BAND),
             },

@@ -11,7 +11,7 @@ use bandsaw::open::{OpenOptions, open};
 use crate::common::corpus;
 
 /// Longest image that is copied, in bytes.
-const LONGEST: usize = 64 << 20;
+const MAX_LEN: usize = 64 << 20;
 
 fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
@@ -41,7 +41,7 @@ fn no_image_of_the_corpus_is_refused_as_undecided() {
         }
         let copy = scratch.path().join(name.file_name().unwrap());
         match image.bytes() {
-            Some(bytes) if bytes.len() > LONGEST => continue,
+            Some(bytes) if bytes.len() > MAX_LEN => continue,
             Some(bytes) => fs::write(&copy, bytes).unwrap(),
             None => copy_folder(&image.location(), &copy),
         }

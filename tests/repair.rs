@@ -114,7 +114,7 @@ const BAND: u64 = 1 << 20;
 #[test]
 fn a_bundle_with_leftovers() {
     let store = PowerCut::default();
-    let options = sparsebundle::CreateOptions {
+    let options = sparsebundle::BundleOptions {
         len: 20 * BAND + 512,
         band_size: Some(BAND),
     };
@@ -170,7 +170,7 @@ fn repair_store(store: &dyn Store) -> Result<Vec<String>> {
 #[test]
 fn ends_of_sparse_images() {
     let made = Arc::new(Memory::zeros(0));
-    let options = sparseimage::CreateOptions {
+    let options = sparseimage::SparseImageOptions {
         len: 64 << 10,
         band_size: Some(4096),
     };
@@ -209,7 +209,7 @@ fn ends_of_sparse_images() {
 #[test]
 fn ends_of_asif() {
     let made = Arc::new(Memory::zeros(0));
-    let options = asif::CreateOptions {
+    let options = asif::AsifOptions {
         len: 8 << 20,
         block: 512,
         kind: asif::LayerKind::Disk,
@@ -249,7 +249,7 @@ const TABLE: usize = 5 << 20;
 #[test]
 fn an_asif_chunk_without_an_entry_is_kept() {
     let made = Arc::new(Memory::zeros(0));
-    let options = asif::CreateOptions {
+    let options = asif::AsifOptions {
         len: 8 << 20,
         block: 512,
         kind: asif::LayerKind::Disk,
@@ -504,7 +504,7 @@ fn bundle(is_damaged: bool) -> BTreeMap<String, Vec<u8>> {
         .unwrap()
         .disk_len();
     let store = Arc::new(MemoryStore::default());
-    let options = sparsebundle::CreateOptions {
+    let options = sparsebundle::BundleOptions {
         len,
         band_size: Some(BAND),
     };
@@ -837,7 +837,7 @@ fn lists_that_disagree_are_resolved_by_the_disk_or_not_at_all() {
         let whole = {
             let store = Arc::new(MemoryStore::default());
             let len = (bytes.len() as u64).next_multiple_of(512);
-            let options = sparsebundle::CreateOptions {
+            let options = sparsebundle::BundleOptions {
                 len,
                 band_size: Some(BAND),
             };

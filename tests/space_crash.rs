@@ -128,7 +128,7 @@ fn file(store: &PowerCut, mode: Open) -> Arc<dyn BlockDevice> {
 #[test]
 fn a_bundle_that_is_trimmed_loses_nothing() {
     let cut = PowerCut::default();
-    let options = sparsebundle::CreateOptions {
+    let options = sparsebundle::BundleOptions {
         len: DISK,
         band_size: Some(MIB),
     };
@@ -149,7 +149,7 @@ fn a_bundle_that_is_trimmed_loses_nothing() {
 #[test]
 fn a_sparse_image_that_is_packed_loses_nothing() {
     let cut = PowerCut::default();
-    let options = sparseimage::CreateOptions {
+    let options = sparseimage::SparseImageOptions {
         len: DISK,
         band_size: Some(256 << 10),
     };
@@ -172,7 +172,7 @@ fn a_sparse_image_that_is_packed_loses_nothing() {
 #[test]
 fn an_asif_image_that_is_packed_loses_nothing() {
     let cut = PowerCut::default();
-    let options = asif::CreateOptions {
+    let options = asif::AsifOptions {
         len: DISK,
         block: 512,
         kind: asif::LayerKind::Disk,

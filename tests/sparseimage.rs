@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::corpus;
-use bandsaw::container::sparseimage::{self, CreateOptions, SparseImage, default_band_size};
+use bandsaw::container::sparseimage::{self, SparseImage, SparseImageOptions, default_band_size};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, Memory};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Silent;
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 fn create(file: Arc<dyn BlockDevice>, len: u64, band_size: u64) -> SparseImage {
     SparseImage::create(
         file,
-        &CreateOptions {
+        &SparseImageOptions {
             len,
             band_size: Some(band_size),
         },
@@ -377,7 +377,7 @@ fn huge_disks_cost_nothing() {
     let len = 128 << 50;
     let image = SparseImage::create(
         file.clone(),
-        &CreateOptions {
+        &SparseImageOptions {
             len,
             band_size: None,
         },

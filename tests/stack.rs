@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::small_asif::{SMALL, small_image};
-use bandsaw::container::asif::{Asif, CreateOptions, LayerKind};
+use bandsaw::container::asif::{Asif, AsifOptions, LayerKind};
 use bandsaw::container::overlay::Overlay;
 use bandsaw::container::stack::{Role, Stack};
 use bandsaw::device::{
@@ -36,7 +36,7 @@ fn base(len: u64) -> Arc<dyn BlockDevice> {
 }
 
 fn overlay(len: u64, block: u32) -> Asif {
-    let options = CreateOptions {
+    let options = AsifOptions {
         len,
         block,
         kind: LayerKind::Overlay(Uuid::nil()),
@@ -45,7 +45,7 @@ fn overlay(len: u64, block: u32) -> Asif {
 }
 
 fn cache(len: u64, block: u32) -> Asif {
-    let options = CreateOptions {
+    let options = AsifOptions {
         len,
         block,
         kind: LayerKind::Cache(Uuid::nil()),
@@ -121,7 +121,7 @@ fn a_stack_with_a_cache_is_a_device() {
     let make = || {
         let _none = std::fs::remove_file(&path);
         let file = Arc::new(LocalFile::open(&path, Open::CreateNew).unwrap().unwrap());
-        let options = CreateOptions {
+        let options = AsifOptions {
             len: 2 * MIB,
             block: 512,
             kind: LayerKind::Overlay(Uuid::nil()),
@@ -408,7 +408,7 @@ fn growth_shows_nothing_from_below() {
     for block in [512, 4096] {
         let below = base(5 * MIB);
         let (file, nil) = (Arc::new(Memory::zeros(0)), Uuid::nil());
-        let options = CreateOptions {
+        let options = AsifOptions {
             len: MIB + 8192,
             block,
             kind: LayerKind::Overlay(nil),
@@ -492,7 +492,7 @@ fn a_cache_that_fails_does_not_keep_from_reading() {
     drop(
         Asif::create(
             file.clone(),
-            &CreateOptions {
+            &AsifOptions {
                 len: MIB,
                 block: 512,
                 kind: LayerKind::Cache(Uuid::nil()),
@@ -596,7 +596,7 @@ fn broken_layers_are_read_or_refused() {
 #[test]
 fn a_layer_gets_its_uuid_when_it_is_written_to() {
     let file = Arc::new(Memory::zeros(0));
-    let options = CreateOptions {
+    let options = AsifOptions {
         len: MIB,
         block: 512,
         kind: LayerKind::Overlay(Uuid::nil()),
@@ -626,7 +626,7 @@ fn a_layer_gets_its_uuid_when_it_is_written_to() {
 #[test]
 fn a_session_begins_under_a_chosen_uuid_and_over_a_new_parent() {
     let file = Arc::new(Memory::zeros(0));
-    let options = CreateOptions {
+    let options = AsifOptions {
         len: MIB,
         block: 512,
         kind: LayerKind::Overlay(Uuid::from_u128(5)),

@@ -19,17 +19,17 @@ const MEMORY: u32 = 256 << 10;
 /// Environment variable with the image that the child reads.
 const JOB: &str = "BANDSAW_UDIF_MEMORY";
 /// Length of the longest supported chunk in bytes, and the number of these chunks.
-const LONGEST: u64 = 64 << 20;
+const MAX_LEN: u64 = 64 << 20;
 const CHUNKS: u64 = 10;
 
 #[test]
 fn long_chunks() {
-    let stored = packed(Codec::Zlib, &vec![0; LONGEST as usize]);
+    let stored = packed(Codec::Zlib, &vec![0; MAX_LEN as usize]);
     let len = stored.len() as u64;
     let runs = (0..CHUNKS)
-        .map(|n| run(0x8000_0005, n * LONGEST / 512, LONGEST / 512, len))
+        .map(|n| run(0x8000_0005, n * MAX_LEN / 512, MAX_LEN / 512, len))
         .collect();
-    read_in_child(&image(stored, CHUNKS * LONGEST / 512, runs));
+    read_in_child(&image(stored, CHUNKS * MAX_LEN / 512, runs));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn child() {
     let image = Udif::open(Arc::new(file)).unwrap();
     let len = image.info().len;
     // In order, so that readahead decodes the next chunks, and by eight threads.
-    for at in (0..len).step_by((LONGEST / 4) as usize) {
+    for at in (0..len).step_by((MAX_LEN / 4) as usize) {
         assert_eq!(image.read_vec(at, 4096).unwrap(), [0; 4096]);
     }
     std::thread::scope(|scope| {

@@ -63,7 +63,7 @@ fn readable<T>(found: Result<T>) -> Result<Option<T>> {
 impl ListEvidence<'_> {
     /// Decides, or fails with [`Kind::Undecided`].
     pub(crate) fn resolve(&self) -> Result<ListDecision> {
-        let both = both(self.store)?;
+        let both = both(self.store, true)?;
         if let Some(error) = both.iter().find_map(|listed| match listed {
             ListState::Between(error) => Some(error),
             // Another version or type: the contents of the disk cannot support or contradict it.
@@ -181,7 +181,7 @@ impl ListEvidence<'_> {
 
     /// Decides by all evidence between the numbers in the lists, which agree, and others.
     pub(super) fn decide_agreed(&self) -> Result<ListDecision> {
-        let both = both(self.store)?;
+        let both = both(self.store, true)?;
         let geometry: Vec<BundleGeometry> = both.iter().filter_map(ListState::geometry).collect();
         match geometry.first() {
             Some(_) => self.decide(&geometry, true),
@@ -435,10 +435,25 @@ impl ListEvidence<'_> {
     }
 }
 
-/// Reads both lists at the same time: in a bucket, each is a request. The copy that an interrupted
-/// change of the size left counts as the primary.
-fn both(store: &dyn Store) -> Result<[ListState; 2]> {
+/// Reads both lists, with `at_once` at the same time: in a bucket, each is a request, and in a folder, a
+/// thread costs more than to read one. The copy that an interrupted change of the size left counts as the
+/// primary.
+fn both(store: &dyn Store, at_once: bool) -> Result<[ListState; 2]> {
     let read = |which| sparsebundle::listed(store, which);
+    let settled = |primary, alternate| match (primary, alternate) {
+        (ListState::Whole(info), ListState::Whole(backup))
+            if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
+        {
+            [ListState::Whole(info), ListState::Whole(info)]
+        }
+        both => both.into(),
+    };
+    if !at_once {
+        return Ok(settled(
+            read(CopyChoice::Primary)?,
+            read(CopyChoice::Alternate)?,
+        ));
+    }
     std::thread::scope(|scope| {
         let thread = Builder::new().spawn_scoped(scope, || read(CopyChoice::Alternate));
         let primary = read(CopyChoice::Primary);
@@ -448,20 +463,13 @@ fn both(store: &dyn Store) -> Result<[ListState; 2]> {
             // A limit of memory can leave no room for another thread.
             Err(_) => read(CopyChoice::Alternate),
         };
-        Ok(match (primary?, alternate?) {
-            (ListState::Whole(info), ListState::Whole(backup))
-                if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
-            {
-                [ListState::Whole(info), ListState::Whole(info)]
-            }
-            both => both.into(),
-        })
+        Ok(settled(primary?, alternate?))
     })
 }
 
-/// Returns the numbers in the lists, if no list contradicts them.
-pub(super) fn agreed(store: &dyn Store) -> Option<BundleGeometry> {
-    let both = both(store).ok()?;
+/// Returns the numbers in the lists, if no list contradicts them. With `is_far` they are in a bucket.
+pub(super) fn agreed(store: &dyn Store, is_far: bool) -> Option<BundleGeometry> {
+    let both = both(store, is_far).ok()?;
     let mut geometry = both.iter().filter_map(ListState::geometry);
     let first = geometry.next()?;
     geometry.all(|other| other == first).then_some(first)
@@ -481,15 +489,16 @@ pub(super) struct SettledLists {
     pub(super) warning: Option<String>,
 }
 
-/// Compares the lists of the bundle in `store`. If both are valid and differ, the evidence on the
+/// Compares the lists of the bundle in `store`, with `is_far` a bucket. If both are valid and differ, the evidence on the
 /// disk decides. If it does not, that is an error of [`Kind::Undecided`] for a writer; a reader
 /// uses Info.plist, with a warning.
 pub(super) fn settle(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
+    is_far: bool,
 ) -> Result<SettledLists> {
-    let [ListState::Whole(info), ListState::Whole(backup)] = both(&**store)? else {
+    let [ListState::Whole(info), ListState::Whole(backup)] = both(&**store, is_far)? else {
         return Ok(SettledLists::default());
     };
     let none = Assumptions::default();

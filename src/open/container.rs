@@ -9,7 +9,7 @@ use super::guarded::Guarded;
 use super::opening::Opening;
 use super::remote::RemoteTarget;
 use super::{
-    LAYER, Layer, OpenOptions, directories, interrupted, layer_metadata, remote, snapshot,
+    LAYER, Layer, OpenOptions, asif_directories, interrupted, layer_metadata, remote, snapshot,
 };
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
@@ -37,7 +37,7 @@ impl Opening<'_> {
         let settled = if self.is_far() && self.options.access == Access::ReadOnly {
             SettledLists::default()
         } else {
-            compare_lists::settle(self.path, &store, &self.options)?
+            compare_lists::settle(self.path, &store, &self.options, self.is_far())?
         };
         let opened = self.bundle(store, settled.choice)?;
         self.warnings.extend(settled.warning);
@@ -152,9 +152,9 @@ impl Opening<'_> {
         let access = self.options.access;
         let mut image = match Asif::open(file.clone()) {
             Ok(image) => image,
-            Err(error) => match directories::that_loads(&file)? {
+            Err(error) => match asif_directories::that_loads(&file)? {
                 Some((other, why)) if access == Access::ReadWrite => {
-                    return Err(directories::refusal(&other, why));
+                    return Err(asif_directories::refusal(&other, why));
                 }
                 Some((other, why)) => {
                     self.warnings.push(why);
@@ -216,7 +216,7 @@ where
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
-            let settled = compare_lists::settle(path, &store, options)?;
+            let settled = compare_lists::settle(path, &store, options, true)?;
             let bundle =
                 Opening::new(path, options).unlock_bundle(store.clone(), settled.choice)?;
             let opened = OpenedContainer {

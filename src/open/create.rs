@@ -398,7 +398,7 @@ pub(super) fn make_folder(
     protection: Option<Protection>,
 ) -> Result<Image> {
     let mut layers = Vec::new();
-    let wanted = sparsebundle::CreateOptions {
+    let wanted = sparsebundle::BundleOptions {
         len: options.len,
         band_size: options.band_size()?,
     };
@@ -441,7 +441,7 @@ fn make_in(
         ContainerKind::SparseImage => {
             let image = Arc::new(SparseImage::create(
                 file,
-                &sparseimage::CreateOptions {
+                &sparseimage::SparseImageOptions {
                     len,
                     band_size: options.band_size()?,
                 },
@@ -452,7 +452,7 @@ fn make_in(
         ContainerKind::Asif => {
             let block = sector_size.unwrap_or(SECTOR as u32);
             let kind = asif::LayerKind::Disk;
-            let mut image = Asif::create_as(file, &asif::CreateOptions { len, block, kind }, id)?;
+            let mut image = Asif::create_as(file, &asif::AsifOptions { len, block, kind }, id)?;
             if options.encryption.is_some() {
                 image = image.encrypted();
             }

@@ -9,8 +9,8 @@ use super::container::{detect_container, lock_file, stands_alone};
 use super::opening::Opening;
 use super::remote::{self, RemoteTarget};
 use super::{
-    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, contents, directories, gate,
-    interrupted, logical_disk, look_at, survey, unstored,
+    Contents, LAYER, Layer, OpenOptions, StoredImage, Volume, asif_directories, contents, disk,
+    gate, interrupted, logical_disk, look_at, unstored,
 };
 use crate::container::raw::Raw;
 use crate::container::udif::{self, SegmentPart};
@@ -393,7 +393,7 @@ fn examine_container(
             let disk: Arc<dyn BlockDevice> = image.clone();
             let is_empty =
                 matches!(contents::find(&disk), Ok((None, volumes)) if volumes.is_empty());
-            if is_empty && let Some((other, why)) = directories::that_opens(&image)? {
+            if is_empty && let Some((other, why)) = asif_directories::that_opens(&image)? {
                 problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
                 *orphans = other.orphans()?;
                 *asif = Some(other.clone());
@@ -416,7 +416,7 @@ fn check_asif(
     problems: &mut Problems,
     progress: &dyn Progress,
 ) -> Result<asif::Asif> {
-    let Some((other, why)) = directories::that_loads(plain)? else {
+    let Some((other, why)) = asif_directories::that_loads(plain)? else {
         return asif::check(plain, problems, progress);
     };
     problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
@@ -524,7 +524,7 @@ fn examine_disk(
                 && map.is_none()
                 && !found.layers.iter().any(|judged| judged.layer == ENCRYPTION);
             let error = if is_plain {
-                survey::unknown(&**disk)
+                disk::unknown(&**disk)
             } else {
                 contents::unknown()
             };

@@ -179,7 +179,7 @@ impl Gate<'_> {
         let Some(store) = self.store.filter(|_| !self.is_far) else {
             return Ok(None);
         };
-        let Some(geometry) = compare_lists::agreed(&**store) else {
+        let Some(geometry) = compare_lists::agreed(&**store, false) else {
             return Ok(None);
         };
         match self.ask(store, |question| question.len_by_backup(geometry))? {
@@ -206,7 +206,7 @@ impl Gate<'_> {
         }
         if let (Some(store), Some(_)) = (self.store, stated.filter(|stated| *stated == len))
             && gpt::are_copies_whole(&**self.disk)? == Some(false)
-            && let Some(geometry) = compare_lists::agreed(&**store)
+            && let Some(geometry) = compare_lists::agreed(&**store, self.is_far)
             && self.ask(store, |question| question.has_other_band_size(geometry))?
         {
             return self
@@ -357,7 +357,7 @@ fn ask_with<T>(
 /// Compares the band size of a bundle with the lengths of its files. All are listed only if those of
 /// the first bands suggest another one.
 fn compare_band_size(path: &Path, store: &Arc<dyn Store>, options: &OpenOptions<'_>) -> Result<()> {
-    let Some(geometry) = compare_lists::agreed(&**store) else {
+    let Some(geometry) = compare_lists::agreed(&**store, false) else {
         return Ok(());
     };
     let other = |lens: &[u64]| sparsebundle::other_band_size(geometry.band_size, lens);
@@ -567,7 +567,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::container::sparsebundle::CreateOptions as BundleOptions;
+    use crate::container::sparsebundle::BundleOptions;
     use crate::device::BlockDeviceExt;
     use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
     use crate::ops::format::NewFormat;

@@ -8,15 +8,15 @@ use super::gate::{self, OpenedContainer};
 use super::remote::RemoteTarget;
 use super::unlock;
 use super::{
-    FoundDisk, Image, LAYER, Layer, OpenOptions, StoredImage, container, directories, interrupted,
-    look_at, remote,
+    FoundDisk, Image, LAYER, Layer, OpenOptions, StoredImage, asif_directories, container,
+    interrupted, look_at, remote,
 };
 use crate::crypt::{Device, KeyMaterial, LockedHeader};
 use crate::device::{Access, BlockDevice, ReadOnlyView};
 use crate::{Error, Kind, Result};
 
 /// An image that is being opened, with what was found so far. The steps are methods, also of
-/// `container.rs`, `stack.rs` and `survey.rs`.
+/// `container.rs`, `stack.rs` and `disk.rs`.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     pub(super) path: &'a Path,
@@ -165,11 +165,11 @@ impl<'a> Opening<'a> {
         let Some((at, image)) = layers.find_map(|(at, layer)| Some((at, layer.asif()?))) else {
             return Ok(());
         };
-        let Some((other, why)) = directories::that_opens(image)? else {
+        let Some((other, why)) = asif_directories::that_opens(image)? else {
             return Ok(());
         };
         if self.options.access == Access::ReadWrite {
-            return Err(directories::refusal(&other, why));
+            return Err(asif_directories::refusal(&other, why));
         }
         self.layers.truncate(at);
         self.layers.push(Layer::Asif(other.clone()));

@@ -405,7 +405,7 @@ pub(crate) fn make(
         }
         draft.keep_mode()?;
     }
-    let wanted = asif::CreateOptions {
+    let wanted = asif::AsifOptions {
         len,
         block: options.block.unwrap_or(sectors),
         kind,

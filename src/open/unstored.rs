@@ -22,7 +22,7 @@ use crate::progress::Progress;
 type OrderedVolume<'a> = (&'a Volume, Arc<dyn FreeMap>, Vec<Range<u64>>);
 
 /// Maximum number of ranges listed.
-const MOST: usize = 1024;
+const MAX_LISTED: usize = 1024;
 
 /// Result of [`find`].
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ pub(crate) fn find(
             if kind == ExtentKind::Hole && !hole.is_empty() {
                 add_used(&free, &own, volume.range.start, hole, &mut found.places)?;
             }
-            if found.places.len() >= MOST {
+            if found.places.len() >= MAX_LISTED {
                 return Ok(found);
             }
         }
@@ -209,12 +209,12 @@ fn add_used(
             if own.end <= at || own.start >= used.end {
                 continue;
             }
-            if own.start > at && places.len() < MOST {
+            if own.start > at && places.len() < MAX_LISTED {
                 places.push(start + at..start + own.start);
             }
             at = own.end;
         }
-        if at < used.end && places.len() < MOST {
+        if at < used.end && places.len() < MAX_LISTED {
             places.push(start + at..start + used.end);
         }
     };

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bandsaw::Kind;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{
     Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, FlushTo, Local, Objects, Remote,
@@ -27,7 +27,7 @@ const KILLS: &str = "BANDSAW_OBJECT_STORE_ROUNDS";
 /// Environment variable with the number of rounds of a race.
 const RACES: &str = "BANDSAW_OBJECT_STORE_RACES";
 
-const SIZE: CreateOptions = CreateOptions {
+const SIZE: BundleOptions = BundleOptions {
     len: 32 << 20,
     band_size: Some(1 << 20),
 };

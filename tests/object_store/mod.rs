@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bandsaw::Kind;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, NetworkOptions, OpenOptions};
 use bandsaw::progress::Silent;
@@ -94,7 +94,7 @@ fn a_bundle_that_was_copied_there_opens(ceph: &Ceph) {
     let made = Arc::new(MemoryStore::default());
     let bundle = Bundle::create(
         made.clone(),
-        &CreateOptions {
+        &BundleOptions {
             len: 1 << 30,
             band_size: Some(1 << 20),
         },
@@ -206,7 +206,7 @@ fn large_bands_are_plain_objects(objects: Arc<dyn Objects>) {
     };
     let bundle = Bundle::create(
         open(),
-        &CreateOptions {
+        &BundleOptions {
             len: BAND + (70 << 20),
             band_size: Some(BAND),
         },

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Bucket, BucketOptions, BucketPlace, Objects, Remote, RemoteOptions};
 use bandsaw::sync::Mutex;
@@ -155,7 +155,7 @@ pub(super) fn a_connection_that_loses_and_repeats(ceph: &Ceph) {
         part: 1 << 20,
         ..RemoteOptions::default()
     };
-    let size = CreateOptions {
+    let size = BundleOptions {
         len: 24 << 20,
         band_size: Some(2 << 20),
     };

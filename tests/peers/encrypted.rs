@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bandsaw::container::Format;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::crypt::{
     Certificate, Device, Encryption, Key, KeyWrap, LockedHeader, Protection, Secret,
 };
@@ -130,7 +130,7 @@ fn decrypts_our_bundle() {
         let [folder, key, out] =
             ["b.sparsebundle", "key", "out"].map(|name| scratch.path().join(name));
         std::fs::write(&key, PASSPHRASE).expect("writing the passphrase");
-        let options = CreateOptions {
+        let options = BundleOptions {
             len: 3 << 20,
             band_size: Some(1 << 20),
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw::store::Local;
 
@@ -81,7 +81,7 @@ fn contents() -> Vec<(u64, Vec<u8>)> {
 fn reads_our_bundle() {
     let scratch = crate::scratch();
     let folder = scratch.path().join("ours.sparsebundle");
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: LEN as u64,
         band_size: Some(BAND),
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions, is_bundle};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions, is_bundle};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Objects, ObjectsExt, Put, Remote};
 use bandsaw::testing::Random;
@@ -19,7 +19,7 @@ fn draft(objects: &Arc<dyn Objects>, overwrite: bool) -> bandsaw::Result<Arc<Rem
 fn fill(draft: &Arc<Remote>, bytes: &[u8]) -> bandsaw::Result<()> {
     let bundle = Bundle::create(
         draft.clone(),
-        &CreateOptions {
+        &BundleOptions {
             len: 32 * MIB,
             ..BUNDLE
         },

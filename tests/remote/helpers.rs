@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use bandsaw::Result;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{Objects, Remote, RemoteOptions};
 use bandsaw::testing::Random;
@@ -48,7 +48,7 @@ impl Porter for Slow {
 
 #[test]
 fn sequential_reads_are_fetched_ahead_over_bands() {
-    let size = CreateOptions {
+    let size = BundleOptions {
         len: 24 * MIB,
         band_size: Some(MIB),
     };

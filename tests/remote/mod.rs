@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::Result;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{MemoryObjects, Objects, Open, Put, Remote, RemoteOptions, Store};
 use bandsaw::testing::Random;
@@ -95,7 +95,7 @@ fn a_store_with_little_memory_and_large_objects() {
         .check();
 }
 
-const BUNDLE: CreateOptions = CreateOptions {
+const BUNDLE: BundleOptions = BundleOptions {
     len: 5 * MIB + 512,
     band_size: Some(MIB),
 };
@@ -111,7 +111,7 @@ fn a_bundle_is_a_device_and_does_what_a_vector_does() {
     };
     Devices::new(make).reopen(again).unit(MIB).check();
     for seed in 0..2 {
-        let small = CreateOptions {
+        let small = BundleOptions {
             len: 2 * MIB + 512,
             ..BUNDLE
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bandsaw::Kind;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice, BlockDeviceExt};
 use bandsaw::store::{MemoryStore, ObjectsExt, Open, Put, Store};
 
@@ -14,7 +14,7 @@ fn a_bundle_that_was_copied_there_is_a_disk() {
     let store = Arc::new(MemoryStore::default());
     let bundle = Bundle::create(
         store.clone(),
-        &CreateOptions {
+        &BundleOptions {
             len: 64 * MIB,
             band_size: None,
         },

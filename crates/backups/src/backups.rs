@@ -219,7 +219,11 @@ impl Backups {
             .collect();
         let message = match names.as_slice() {
             [] => "no volume has Time Machine backups".to_owned(),
-            names => format!("no Time Machine backups on {}", names.join(", ")),
+            [name] => format!("the volume \"{name}\" has no Time Machine backups"),
+            names => format!(
+                "no Time Machine backups on the volumes \"{}\"",
+                names.join("\", \"")
+            ),
         };
         Error::new(Kind::NotFound, LAYER, message)
     }

@@ -20,7 +20,7 @@ const MACHINE: &str = "com.apple.TimeMachine.MachineID.plist";
 const RESULTS: &str = "com.apple.TimeMachine.Results.plist";
 
 /// Maximum length of a list in bytes. An entry of the history has about 200 bytes.
-pub(crate) const LONGEST: u64 = 16 << 20;
+pub(crate) const MAX_LIST_LEN: u64 = 16 << 20;
 const MAX_VALUES: usize = 2_000_000;
 const MAX_MEMORY: u64 = 128 << 20;
 
@@ -144,9 +144,9 @@ fn dictionary(path: &Path) -> Result<Option<Dictionary>> {
         Ok(file) => file,
     };
     let mut bytes = Vec::new();
-    let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
+    let read = file.take(MAX_LIST_LEN + 1).read_to_end(&mut bytes);
     read.map_err(|source| Error::io(LAYER, "read", source))?;
-    if bytes.len() as u64 > LONGEST {
+    if bytes.len() as u64 > MAX_LIST_LEN {
         return Err(Error::limit(LAYER, "too long for a property list"));
     }
     property_list::parse(LAYER, &bytes, MAX_VALUES, MAX_MEMORY).map(Some)

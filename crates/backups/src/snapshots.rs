@@ -12,7 +12,7 @@ use crate::backup::{Backup, BackupState, Place};
 use crate::backups::{BackupVolume, Reading};
 use crate::date::BackupDate;
 use crate::folders::{self, about, describe, listed};
-use crate::lists::{self, LONGEST};
+use crate::lists::{self, MAX_LIST_LEN};
 
 const PREFIX: &str = "com.apple.TimeMachine.";
 const SUFFIX: &str = ".backup";
@@ -93,7 +93,7 @@ pub(crate) fn read(number: usize, volume: &BackupVolume, reading: &mut Reading) 
 }
 
 fn manifest(fs: &dyn FileSystem, reading: &mut Reading) -> Option<Vec<(Timestamp, Option<u64>)>> {
-    let read = folders::small_file(fs, MANIFEST, LONGEST);
+    let read = folders::small_file(fs, MANIFEST, MAX_LIST_LEN);
     let bytes = read.map_err(|error| about(error, MANIFEST));
     let bytes = reading.kept(bytes).flatten()?;
     let parsed = lists::manifest(&bytes).map_err(|error| about(error, MANIFEST));

@@ -140,10 +140,10 @@ impl Settings {
 
     /// Returns the size of requests. Fails with [`Kind::Invalid`](bandsaw::Kind) if they are not whole blocks.
     pub(crate) fn request(&self) -> Result<usize> {
-        const MOST: u64 = 256 << 20;
+        const MAX_REQUEST: u64 = 256 << 20;
         let request = usize::try_from(self.request)
             .ok()
-            .filter(|_| self.request <= MOST);
+            .filter(|_| self.request <= MAX_REQUEST);
         let request = request
             .filter(|request| *request > 0 && request.is_multiple_of(crate::contents::ALIGNMENT));
         request.ok_or_else(|| {

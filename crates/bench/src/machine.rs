@@ -52,11 +52,18 @@ impl Machine {
                     .map(|(_, value)| value.trim().to_owned())
             })
         };
+        // The rest names a build, and says nothing to anybody else.
         let release = read("/proc/sys/kernel/osrelease");
+        let release = release
+            .trim()
+            .splitn(3, '.')
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(".");
         let memory = field(&read("/proc/meminfo"), "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Self {
-            system: format!("{} {}", std::env::consts::OS, release.trim())
+            system: format!("{} {}", std::env::consts::OS, release)
                 .trim()
                 .to_owned(),
             processor: field(&read("/proc/cpuinfo"), "model name")

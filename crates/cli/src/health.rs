@@ -106,7 +106,7 @@ pub(crate) fn conclude(layer: &'static str, worst: Option<Verdict>) -> Outcome {
     let failed = |kind, message| Err(Failure::from(Error::new(kind, layer, message)));
     match worst {
         Some(Verdict::Sound | Verdict::InUse) => Ok(()),
-        None => failed(Kind::NotFound, "there is no bundle in the folders"),
+        None => failed(Kind::NotFound, "no sparse bundle was found"),
         Some(Verdict::Damaged | Verdict::DamagedRestorable) => {
             failed(Kind::Corrupt, "a bundle is damaged")
         }

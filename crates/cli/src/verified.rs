@@ -10,9 +10,9 @@ use std::{env, fmt};
 use bandsaw::open::{Image, Layer};
 
 /// The number of images remembered; the oldest are forgotten.
-const MOST: usize = 1000;
+const MAX_ENTRIES: usize = 1000;
 /// The length up to which the list is read, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_LEN: u64 = 1 << 20;
 /// The age below which a change of a file may be followed by another with the same times.
 const CLOCK_TICK: Duration = Duration::from_millis(100);
 
@@ -60,7 +60,7 @@ impl VerifiedFiles {
         let known = read(folder).unwrap_or_default();
         let mut lines: Vec<_> = known.lines().filter(|line| *line != self.line).collect();
         lines.push(&self.line);
-        let kept = lines.split_off(lines.len().saturating_sub(MOST));
+        let kept = lines.split_off(lines.len().saturating_sub(MAX_ENTRIES));
         let new = folder.join(format!("verified.{}", std::process::id()));
         let written = File::options()
             .write(true)
@@ -132,10 +132,10 @@ fn read(folder: &Path) -> Option<String> {
         .open(folder.join("verified"))
         .ok()?;
     let meta = file.metadata().ok()?;
-    if !meta.is_file() || !is_private(&meta) || meta.len() > LONGEST {
+    if !meta.is_file() || !is_private(&meta) || meta.len() > MAX_LEN {
         return None;
     }
     let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    file.take(MAX_LEN).read_to_string(&mut text).ok()?;
     Some(text)
 }

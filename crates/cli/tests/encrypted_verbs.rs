@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{Scratch, stderr};
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::crypt::{Device, KeyWrap, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::store::Local;
@@ -185,7 +185,7 @@ fn every_verb_works_on_encrypted_images_and_says_what_it_lacks() {
     ] {
         encrypt(&scratch.path(plain), &scratch.path(name));
     }
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 8 << 20,
         band_size: Some(1 << 20),
     };

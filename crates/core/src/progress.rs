@@ -39,7 +39,7 @@ pub struct NestedProgress<'a>(pub &'a dyn Progress);
 
 impl fmt::Debug for NestedProgress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Within").finish_non_exhaustive()
+        f.debug_struct("NestedProgress").finish_non_exhaustive()
     }
 }
 
@@ -72,7 +72,7 @@ impl<'a> RateLimited<'a> {
 
 impl fmt::Debug for RateLimited<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limited")
+        f.debug_struct("RateLimited")
             .field("rate", &self.rate)
             .finish_non_exhaustive()
     }

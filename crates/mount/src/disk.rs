@@ -17,8 +17,10 @@ use fuser::{
 };
 
 use crate::events::Notes;
-use crate::gate::Gate;
-use crate::volume::{KEEP_SIZE, LONG, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, configure};
+use crate::shutdown::ShutdownGate;
+use crate::volume::{
+    CACHE_LIFETIME, KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, configure,
+};
 
 /// Inode of the file; the folder is inode 1.
 const DISK: INodeNo = INodeNo(2);
@@ -42,7 +44,7 @@ pub(crate) struct DiskFs {
     name: String,
     owner: (u32, u32),
     since: SystemTime,
-    gate: Arc<Gate>,
+    gate: Arc<ShutdownGate>,
     events: Arc<Notes>,
     /// True as long as passthrough is possible and the kernel accepts it.
     passes: AtomicBool,
@@ -54,7 +56,7 @@ impl DiskFs {
         device: Arc<dyn BlockDevice>,
         name: String,
         owner: (u32, u32),
-        gate: Arc<Gate>,
+        gate: Arc<ShutdownGate>,
         events: Arc<Notes>,
     ) -> Self {
         let passes = AtomicBool::new(false);
@@ -194,14 +196,14 @@ impl Filesystem for DiskFs {
             Err(Errno::ENOENT)
         };
         match found {
-            Ok(attr) => reply.entry(&LONG, &attr, Generation(0)),
+            Ok(attr) => reply.entry(&CACHE_LIFETIME, &attr, Generation(0)),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match self.attr(ino) {
-            Ok(attr) => reply.attr(&LONG, &attr),
+            Ok(attr) => reply.attr(&CACHE_LIFETIME, &attr),
             Err(errno) => reply.error(errno),
         }
     }
@@ -230,7 +232,7 @@ impl Filesystem for DiskFs {
             Ok(_) if resized || mode.is_some() || uid.is_some() || gid.is_some() => {
                 reply.error(Errno::EPERM)
             }
-            Ok(attr) => reply.attr(&LONG, &attr),
+            Ok(attr) => reply.attr(&CACHE_LIFETIME, &attr),
             Err(errno) => reply.error(errno),
         }
     }

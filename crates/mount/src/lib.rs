@@ -22,11 +22,11 @@
 mod disk;
 mod errno;
 mod events;
-mod gate;
 mod host;
 mod open_files;
 mod options;
 mod session;
+mod shutdown;
 mod stat;
 mod volume;
 

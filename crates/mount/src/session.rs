@@ -18,9 +18,9 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::disk::DiskFs;
 use crate::events::{Note, Notes};
-use crate::gate::Gate;
 use crate::host;
 use crate::options::MountOptions;
+use crate::shutdown::ShutdownGate;
 use crate::volume::{VolumeFs, VolumeFsOptions};
 use crate::{LAYER, SUBTYPE};
 
@@ -54,7 +54,7 @@ pub enum MountContent {
 pub struct Mounted {
     folder: PathBuf,
     shown: MountContent,
-    gate: Arc<Gate>,
+    gate: Arc<ShutdownGate>,
     ended: Arc<Mutex<Receiver<()>>>,
     session: JoinHandle<io::Result<()>>,
     clock: Option<(Sender<()>, JoinHandle<()>)>,
@@ -73,7 +73,7 @@ impl Mounted {
         let folder = folder
             .canonicalize()
             .map_err(|source| Error::io(LAYER, "find", source).in_file(folder))?;
-        let (gate, events) = (Arc::<Gate>::default(), Arc::new(Notes::new(note)));
+        let (gate, events) = (Arc::<ShutdownGate>::default(), Arc::new(Notes::new(note)));
         let mounter = (
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),

@@ -17,20 +17,21 @@ impl Session<'_> {
     /// Serves `first`, which has no file range and is at most [`TOGETHER`] long, together with the
     /// contiguous reads after it.
     pub(crate) fn read_together(&mut self, first: &Request) -> io::Result<()> {
-        let link = self.link;
+        let connection = self.connection;
         let requests = self.take_adjacent(first);
         let mut scratch = std::mem::take(&mut self.scratch);
         let len = requests.iter().map(|request| request.len as usize).sum();
         scratch.resize(scratch.len().max(len), 0);
-        let read = link.reads.time(len, || {
-            link.export
+        let read = connection.reads.time(len, || {
+            connection
+                .export
                 .device()
                 .read_at(first.offset, &mut scratch[..len])
         });
         let done = match read {
             Ok(()) => self.send_together(&requests, &scratch[..len]),
             Err(error) if requests.len() == 1 => {
-                link.refuse(&mut self.out, first, &link.failed("read", &error));
+                connection.refuse(&mut self.out, first, &connection.failed("read", &error));
                 Ok(())
             }
             // Retried one by one: perhaps only some of them fail.
@@ -56,13 +57,13 @@ impl Session<'_> {
             if !goes_on
                 || next.len <= SMALL
                 || end - range.start > TOGETHER
-                || self.link.check(&next).is_err()
+                || self.connection.check(&next).is_err()
             {
                 break;
             }
             // Holes are sent as hole chunks instead.
-            if self.link.structured
-                && self.link.run_at(next.range()).ok() != Some((ExtentKind::Data, end))
+            if self.connection.structured
+                && self.connection.run_at(next.range()).ok() != Some((ExtentKind::Data, end))
             {
                 break;
             }
@@ -80,7 +81,7 @@ impl Session<'_> {
         let ends: Vec<_> = requests
             .iter()
             .map(|request| {
-                whole_head(self.link, request, &mut heads);
+                whole_head(self.connection, request, &mut heads);
                 heads.len()
             })
             .collect();
@@ -91,7 +92,7 @@ impl Session<'_> {
             parts.extend([IoSlice::new(&heads[at..end]), IoSlice::new(body)]);
             (at, bytes) = (end, rest);
         }
-        let sent = self.link.replies.transmit(&mut parts);
+        let sent = self.connection.replies.transmit(&mut parts);
         self.out.clear();
         sent
     }

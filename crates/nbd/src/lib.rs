@@ -22,8 +22,8 @@
 //! | accepting clients, shutdown | `server`, `listener` |
 //! | handshake | `handshake`, its data in `options` |
 //! | receiving thread | `transmission`; waiting for requests in `busy_poll` |
-//! | serving requests | `read`, `coalesce` for coalesced reads, `write`, `perform` |
-//! | dispatch to threads | `dispatch`; worker pool in `worker_pool` |
+//! | serving requests | `read`, `coalesce` for coalesced reads, `write`, `requests` for all others |
+//! | dispatch to threads | `worker_pool`, by the times in `latency` |
 //! | message formats | `layout` |
 //! | kernel of this host as client | `kernel`, over `netlink` |
 //!
@@ -35,23 +35,23 @@ mod buffers;
 mod busy_poll;
 mod channel;
 mod coalesce;
-mod dispatch;
+mod connection;
 mod events;
 mod export;
 mod handshake;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 mod known_data;
+mod latency;
 mod layout;
-mod link;
 mod listener;
 #[cfg(target_os = "linux")]
 mod netlink;
 mod options;
-mod perform;
 mod platform;
 mod read;
 mod reply_queue;
+mod requests;
 mod server;
 mod socket;
 #[cfg(any(test, feature = "testing"))]

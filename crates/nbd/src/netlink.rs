@@ -44,7 +44,7 @@ const FAMILY_NAME: u16 = 2;
 /// Flag in the type of an attribute: its value is a list of attributes.
 const NESTED: u16 = 1 << 15;
 /// Maximum length of a reply, in bytes.
-const LONGEST: usize = 16 << 10;
+const MAX_REPLY_LEN: usize = 16 << 10;
 
 /// A generic netlink family.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Family {
         let kernel = SocketAddrNetlink::new(0, 0);
         retry_on_intr(|| sendto(&self.socket, &message, SendFlags::empty(), &kernel))?;
         let mut reply = Attributes::default();
-        let mut buffer = vec![0; LONGEST];
+        let mut buffer = vec![0; MAX_REPLY_LEN];
         loop {
             let (count, _) =
                 retry_on_intr(|| recv(&self.socket, &mut buffer[..], RecvFlags::empty()))?;

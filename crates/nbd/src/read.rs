@@ -8,8 +8,8 @@ use bandsaw::device::{ExtentKind, FileRange};
 
 use crate::buffers::Buffer;
 use crate::coalesce::TOGETHER;
+use crate::connection::{Connection, ErrorReply};
 use crate::layout::{DATA_HEAD, Request, data_chunk, end_chunk, flag, hole_chunk, simple_reply};
-use crate::link::{ErrorReply, Link};
 use crate::platform;
 use crate::reply_queue::Reply;
 use crate::transmission::{BATCH, Session};
@@ -28,13 +28,13 @@ const SURE: u64 = 128 << 10;
 const CREW_PIECE: u32 = 1 << 20;
 
 /// Returns true if the reply to a read may be split into several chunks.
-fn may_fragment(link: &Link, request: &Request) -> bool {
-    link.structured && !request.has(flag::DF)
+fn may_fragment(connection: &Connection, request: &Request) -> bool {
+    connection.structured && !request.has(flag::DF)
 }
 
 /// Adds the header of a reply with all of the data.
-pub(crate) fn whole_head(link: &Link, request: &Request, out: &mut Vec<u8>) {
-    match link.structured {
+pub(crate) fn whole_head(connection: &Connection, request: &Request, out: &mut Vec<u8>) {
+    match connection.structured {
         true => data_chunk(out, request.cookie, true, request.offset, request.len),
         false => simple_reply(out, request.cookie, 0),
     }
@@ -42,42 +42,42 @@ pub(crate) fn whole_head(link: &Link, request: &Request, out: &mut Vec<u8>) {
 
 impl Session<'_> {
     pub(crate) fn read(&mut self, request: &Request) -> io::Result<()> {
-        if self.link.reads.is_slow() {
+        if self.connection.reads.is_slow() {
             self.queue_read(request);
             return Ok(());
         }
         if request.len <= SMALL {
             return self.read_small(request);
         }
-        if !may_fragment(self.link, request) {
+        if !may_fragment(self.connection, request) {
             return self.read_whole(request);
         }
         self.read_in_chunks(request)
     }
 
     pub(crate) fn queue_read(&mut self, request: &Request) {
-        let len = if may_fragment(self.link, request) {
+        let len = if may_fragment(self.connection, request) {
             request.len.min(CREW_PIECE)
         } else {
             request.len
         };
-        let buffer = self.link.buffers.take(len as usize);
+        let buffer = self.connection.buffers.take(len as usize);
         self.worker_pool
-            .submit(self.link, Job::Read(*request, buffer));
+            .submit(self.connection, Job::Read(*request, buffer));
     }
 
     fn read_small(&mut self, request: &Request) -> io::Result<()> {
-        let link = self.link;
+        let connection = self.connection;
         let begin = self.out.len();
-        whole_head(link, request, &mut self.out);
+        whole_head(connection, request, &mut self.out);
         let at = self.out.len();
         self.out.resize(at + request.len as usize, 0);
         let into = &mut self.out[at..];
-        if let Err(error) = link.reads.time(into.len(), || {
-            link.export.device().read_at(request.offset, into)
+        if let Err(error) = connection.reads.time(into.len(), || {
+            connection.export.device().read_at(request.offset, into)
         }) {
             self.out.truncate(begin);
-            link.refuse(&mut self.out, request, &link.failed("read", &error));
+            connection.refuse(&mut self.out, request, &connection.failed("read", &error));
         }
         if self.out.len() >= BATCH {
             self.flush()
@@ -89,11 +89,11 @@ impl Session<'_> {
     /// Reads with a single-part reply: after its header is sent, a failure can no longer be
     /// reported.
     fn read_whole(&mut self, request: &Request) -> io::Result<()> {
-        let link = self.link;
+        let connection = self.connection;
         let range = request.range();
-        if link.channel.sends_files()
-            && !link.export.has_failed()
-            && let Ok(Some(lent)) = link.export.device().file_range(range.clone())
+        if connection.channel.sends_files()
+            && !connection.export.has_failed()
+            && let Ok(Some(lent)) = connection.export.device().file_range(range.clone())
             && lent.len == u64::from(request.len)
         {
             if platform::would_wait(&lent.file, &(lent.offset..lent.offset + lent.len)) {
@@ -101,7 +101,7 @@ impl Session<'_> {
                 self.queue_read(request);
                 return Ok(());
             }
-            whole_head(link, request, &mut self.out);
+            whole_head(connection, request, &mut self.out);
             return self
                 .send_file_range(range, lent, true)?
                 .map_err(|refusal| io::Error::other(refusal.why));
@@ -109,31 +109,31 @@ impl Session<'_> {
         if u64::from(request.len) <= TOGETHER {
             return self.read_together(request);
         }
-        let mut buffer = link.buffers.take(request.len as usize);
-        if let Err(error) = link.reads.time(buffer.len(), || {
-            link.export.device().read_at(range.start, &mut buffer)
+        let mut buffer = connection.buffers.take(request.len as usize);
+        if let Err(error) = connection.reads.time(buffer.len(), || {
+            connection.export.device().read_at(range.start, &mut buffer)
         }) {
-            link.refuse(&mut self.out, request, &link.failed("read", &error));
+            connection.refuse(&mut self.out, request, &connection.failed("read", &error));
             return Ok(());
         }
-        whole_head(link, request, &mut self.out);
+        whole_head(connection, request, &mut self.out);
         self.send_with(&buffer)
     }
 
     fn read_in_chunks(&mut self, request: &Request) -> io::Result<()> {
-        let link = self.link;
-        let device = link.export.device();
+        let connection = self.connection;
+        let device = connection.export.device();
         let range = request.range();
-        let piece = if link.channel.sends_files() {
+        let piece = if connection.channel.sends_files() {
             TOGETHER
         } else {
             PIECE
         };
         let mut at = range.start;
         while at < range.end {
-            let (kind, end) = match link.run_at(at..range.end) {
+            let (kind, end) = match connection.run_at(at..range.end) {
                 Ok(run) => run,
-                Err(error) => return self.refuse_read(request, &link.failed("read", &error)),
+                Err(error) => return self.refuse_read(request, &connection.failed("read", &error)),
             };
             if kind != ExtentKind::Data {
                 hole_chunk(
@@ -149,7 +149,7 @@ impl Session<'_> {
                 at = end;
                 continue;
             }
-            let lent = if link.channel.sends_files() {
+            let lent = if connection.channel.sends_files() {
                 device.file_range(at..end)
             } else {
                 Ok(None)
@@ -163,7 +163,8 @@ impl Session<'_> {
                         return Ok(());
                     }
                     let run = at..at + lent.len;
-                    let is_all = run == range && lent.len <= SURE && !link.export.has_failed();
+                    let is_all =
+                        run == range && lent.len <= SURE && !connection.export.has_failed();
                     data_chunk(
                         &mut self.out,
                         request.cookie,
@@ -186,8 +187,11 @@ impl Session<'_> {
                     let mut scratch = std::mem::take(&mut self.scratch);
                     scratch.resize(scratch.len().max(len as usize), 0);
                     let into = &mut scratch[..len as usize];
-                    if let Err(error) = link.reads.time(into.len(), || device.read_at(at, into)) {
-                        return self.refuse_read(request, &link.failed("read", &error));
+                    if let Err(error) = connection
+                        .reads
+                        .time(into.len(), || device.read_at(at, into))
+                    {
+                        return self.refuse_read(request, &connection.failed("read", &error));
                     }
                     at += u64::from(len);
                     data_chunk(
@@ -204,7 +208,7 @@ impl Session<'_> {
                         return Ok(());
                     }
                 }
-                Err(error) => return self.refuse_read(request, &link.failed("read", &error)),
+                Err(error) => return self.refuse_read(request, &connection.failed("read", &error)),
             }
         }
         // The last part sent from a file could not be marked as final in advance, because it might
@@ -214,14 +218,14 @@ impl Session<'_> {
     }
 
     fn refuse_read(&mut self, request: &Request, refusal: &ErrorReply) -> io::Result<()> {
-        self.link.refuse(&mut self.out, request, refusal);
+        self.connection.refuse(&mut self.out, request, refusal);
         Ok(())
     }
 
     /// Sends the pending replies and `body`.
     fn send_with(&mut self, body: &[u8]) -> io::Result<()> {
         let sent = self
-            .link
+            .connection
             .replies
             .transmit(&mut [IoSlice::new(&self.out), IoSlice::new(body)]);
         self.out.clear();
@@ -237,22 +241,23 @@ impl Session<'_> {
         lent: FileRange,
         promised: bool,
     ) -> io::Result<Result<(), ErrorReply>> {
-        let link = self.link;
+        let connection = self.connection;
         let sent = {
-            let _wire = link.replies.wire();
-            link.channel
+            let _wire = connection.replies.wire();
+            connection
+                .channel
                 .send(&mut [IoSlice::new(&self.out)], true)
-                .and_then(|()| from_file(link, range, lent, promised))
+                .and_then(|()| from_file(connection, range, lent, promised))
         };
         self.out.clear();
-        link.replies.drain();
+        connection.replies.drain();
         sent
     }
 }
 
 /// Sends `range`, which starts with `lent`, from host files as long as that works, then by copying.
 fn from_file(
-    link: &Link,
+    connection: &Connection,
     range: Range<u64>,
     lent: FileRange,
     promised: bool,
@@ -261,25 +266,25 @@ fn from_file(
     let mut lent = Some(lent);
     while let Some(from) = lent.take() {
         let mut place = from.offset..from.offset + from.len;
-        let sent = link.channel.send_file(&from.file, &mut place);
+        let sent = connection.channel.send_file(&from.file, &mut place);
         at += place.start - from.offset;
         drop(from);
         match sent {
             Ok(()) if at == range.end => return Ok(Ok(())),
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                link.channel.wait_for_room()?
+                connection.channel.wait_for_room()?
             }
             Err(error) if is_gone(&error) => return Err(error),
             Err(_) => break,
         }
-        lent = link
+        lent = connection
             .export
             .device()
             .file_range(at..range.end)
             .unwrap_or(None);
     }
-    by_copying(link, at..range.end, promised)
+    by_copying(connection, at..range.end, promised)
 }
 
 /// Returns true if the error means that the client has disconnected.
@@ -295,7 +300,7 @@ fn is_gone(error: &io::Error) -> bool {
 /// refused. If success was promised, the connection is closed instead, so that the client cannot
 /// take the zeros for data.
 fn by_copying(
-    link: &Link,
+    connection: &Connection,
     range: Range<u64>,
     promised: bool,
 ) -> io::Result<Result<(), ErrorReply>> {
@@ -306,36 +311,36 @@ fn by_copying(
         let len = (range.end - at).min(piece.len() as u64) as usize;
         let bytes = &mut piece[..len];
         if done.is_ok() {
-            done = link
+            done = connection
                 .export
                 .device()
                 .read_at(at, bytes)
-                .map_err(|error| link.failed("read", &error));
+                .map_err(|error| connection.failed("read", &error));
         }
         if done.is_err() {
-            link.export.note_failure();
+            connection.export.note_failure();
             if promised {
-                link.channel.socket().end(std::net::Shutdown::Both);
+                connection.channel.socket().end(std::net::Shutdown::Both);
                 return Ok(done);
             }
             bytes.fill(0);
         }
-        link.channel.send(&mut [IoSlice::new(bytes)], true)?;
+        connection.channel.send(&mut [IoSlice::new(bytes)], true)?;
         at += len as u64;
     }
     Ok(done)
 }
 
 /// Serves a read on a worker thread, using its buffer.
-pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) {
+pub(crate) fn run_on_worker(connection: &Connection, request: &Request, mut buffer: Buffer) {
     let mut head = Vec::with_capacity(DATA_HEAD);
-    let device = link.export.device();
+    let device = connection.export.device();
     let range = request.range();
-    let chunks = may_fragment(link, request) && request.len > SMALL;
+    let chunks = may_fragment(connection, request) && request.len > SMALL;
     let mut at = range.start;
     while at < range.end {
         let run = if chunks {
-            link.run_at(at..range.end)
+            connection.run_at(at..range.end)
         } else {
             Ok((ExtentKind::Data, range.end))
         };
@@ -348,7 +353,14 @@ pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) 
                     end
                 }),
             ),
-            Err(error) => return refuse(link, request, head, &link.failed("read", &error)),
+            Err(error) => {
+                return refuse(
+                    connection,
+                    request,
+                    head,
+                    &connection.failed("read", &error),
+                );
+            }
         };
         let last = end == range.end;
         let len = (end - at) as u32;
@@ -358,36 +370,44 @@ pub(crate) fn run_on_worker(link: &Link, request: &Request, mut buffer: Buffer) 
             continue;
         }
         let into = &mut buffer[..len as usize];
-        if let Err(error) = link.reads.time(into.len(), || device.read_at(at, into)) {
-            return refuse(link, request, head, &link.failed("read", &error));
+        if let Err(error) = connection
+            .reads
+            .time(into.len(), || device.read_at(at, into))
+        {
+            return refuse(
+                connection,
+                request,
+                head,
+                &connection.failed("read", &error),
+            );
         }
         match chunks {
             true => data_chunk(&mut head, request.cookie, last, at, len),
-            false => whole_head(link, request, &mut head),
+            false => whole_head(connection, request, &mut head),
         }
         if last && len as usize == buffer.len() {
-            return link.replies.send(Reply {
+            return connection.replies.send(Reply {
                 head,
                 body: Some(buffer),
             });
         }
         // The buffer is reused for the next piece, or is longer than the data, so it is sent now.
-        if link
+        if connection
             .replies
             .transmit(&mut [IoSlice::new(&head), IoSlice::new(&buffer[..len as usize])])
             .is_err()
         {
-            return link.channel.socket().end(std::net::Shutdown::Both);
+            return connection.channel.socket().end(std::net::Shutdown::Both);
         }
         head.clear();
         at = end;
     }
     if !head.is_empty() {
-        link.replies.send(Reply { head, body: None });
+        connection.replies.send(Reply { head, body: None });
     }
 }
 
-fn refuse(link: &Link, request: &Request, mut head: Vec<u8>, refusal: &ErrorReply) {
-    link.refuse(&mut head, request, refusal);
-    link.replies.send(Reply { head, body: None });
+fn refuse(connection: &Connection, request: &Request, mut head: Vec<u8>, refusal: &ErrorReply) {
+    connection.refuse(&mut head, request, refusal);
+    connection.replies.send(Reply { head, body: None });
 }

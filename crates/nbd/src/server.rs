@@ -18,10 +18,10 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::LAYER;
 use crate::channel::{Channel, Encryption};
+use crate::connection::Connection;
 use crate::events::{EventReceiver, Note, Throttle};
 use crate::export::{Export, Exports};
 use crate::handshake::{Handshake, Negotiated};
-use crate::link::Link;
 use crate::listener::Listener;
 use crate::socket::Socket;
 #[cfg(feature = "tls")]
@@ -295,13 +295,13 @@ impl Server {
             client: client.clone(),
             export: agreement.export.name().to_owned(),
         });
-        let link = Link::new(
+        let connection = Connection::new(
             Arc::clone(channel),
             agreement,
             Arc::clone(events),
             Arc::clone(throttle),
         );
-        let ended = transmission::run(&Arc::new(link));
+        let ended = transmission::run(&Arc::new(connection));
         events.note(&Note::Disconnected {
             client,
             error: ended.err().map(|error| error.to_string()),

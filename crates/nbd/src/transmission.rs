@@ -2,17 +2,17 @@
 //! and their replies are sent together.
 //!
 //! The receiving thread serves requests itself: waking another thread costs more than reading
-//! cached data. Only if the device is slow (see [`LatencyMean`](crate::dispatch::LatencyMean)) are they handed to
+//! cached data. Only if the device is slow (see [`LatencyMean`](crate::latency::LatencyMean)) are they handed to
 //! the [`WorkerPool`](crate::worker_pool::WorkerPool), so that many are in flight.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use crate::channel::Channel;
+use crate::connection::Connection;
 use crate::handshake::protocol;
 use crate::layout::{Command, Request, flag};
-use crate::link::Link;
-use crate::perform::perform;
+use crate::requests::perform;
 use crate::worker_pool::{Job, WorkerPool};
 
 /// Size of pending replies, in bytes, at which they are sent.
@@ -20,12 +20,12 @@ pub(crate) const BATCH: usize = 256 << 10;
 /// Size of the receive buffer, in bytes.
 const INPUT: usize = 512 << 10;
 /// Length in bytes above which a change may be slow even if shorter ones are fast.
-const LONG: u32 = 8 << 20;
+const LONG_CHANGE: u32 = 8 << 20;
 
 /// State of the receiving thread.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
-    pub(crate) link: &'a Arc<Link>,
+    pub(crate) connection: &'a Arc<Connection>,
     pub(crate) worker_pool: Arc<WorkerPool>,
     pub(crate) input: Input,
     /// Pending replies.
@@ -35,9 +35,9 @@ pub(crate) struct Session<'a> {
 }
 
 /// Serves a connection until its client disconnects.
-pub(crate) fn run(link: &Arc<Link>) -> io::Result<()> {
+pub(crate) fn run(connection: &Arc<Connection>) -> io::Result<()> {
     let mut session = Session {
-        link,
+        connection,
         worker_pool: Arc::default(),
         input: Input::default(),
         out: Vec::new(),
@@ -54,11 +54,11 @@ impl Session<'_> {
         loop {
             if self.input.waiting() < Request::SIZE {
                 self.flush()?;
-                if !self.input.fill(&self.link.channel, Request::SIZE)? {
+                if !self.input.fill(&self.connection.channel, Request::SIZE)? {
                     return Ok(());
                 }
             }
-            let head = self.input.take(&self.link.channel, Request::SIZE)?;
+            let head = self.input.take(&self.connection.channel, Request::SIZE)?;
             let request = Request::parse(head).ok_or_else(|| protocol("invalid request header"))?;
             if request.command == Command::Disconnect {
                 return self.flush();
@@ -68,10 +68,12 @@ impl Session<'_> {
     }
 
     fn serve(&mut self, request: &Request) -> io::Result<()> {
-        if let Err(refusal) = self.link.check(request) {
-            self.link.refuse(&mut self.out, request, &refusal);
+        if let Err(refusal) = self.connection.check(request) {
+            self.connection.refuse(&mut self.out, request, &refusal);
             return match request.command {
-                Command::Write => self.input.skip(&self.link.channel, u64::from(request.len)),
+                Command::Write => self
+                    .input
+                    .skip(&self.connection.channel, u64::from(request.len)),
                 _ => Ok(()),
             };
         }
@@ -79,15 +81,16 @@ impl Session<'_> {
             Command::Read => self.read(request),
             Command::Write => self.write(request),
             _ => {
-                let link = self.link;
+                let connection = self.connection;
                 let long = request.command == Command::Cache
-                    || request.len > LONG && request.command != Command::BlockStatus
-                    || request.has(flag::NO_HOLE) && request.len > LONG / 8;
-                if long || link.others.is_slow() {
-                    self.worker_pool.submit(link, Job::Other(*request));
+                    || request.len > LONG_CHANGE && request.command != Command::BlockStatus
+                    || request.has(flag::NO_HOLE) && request.len > LONG_CHANGE / 8;
+                if long || connection.others.is_slow() {
+                    self.worker_pool.submit(connection, Job::Other(*request));
                 } else {
-                    link.others
-                        .time(0, || perform(link, request, &mut self.out));
+                    connection
+                        .others
+                        .time(0, || perform(connection, request, &mut self.out));
                 }
                 Ok(())
             }
@@ -108,7 +111,10 @@ impl Session<'_> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let sent = self.link.replies.transmit(&mut [IoSlice::new(&self.out)]);
+        let sent = self
+            .connection
+            .replies
+            .transmit(&mut [IoSlice::new(&self.out)]);
         self.out.clear();
         sent
     }

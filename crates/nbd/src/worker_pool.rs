@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::buffers::Buffer;
+use crate::connection::Connection;
 use crate::layout::Request;
-use crate::link::Link;
 use crate::write::Pending;
-use crate::{perform, read, write};
+use crate::{read, requests, write};
 use bandsaw::sync::{Condvar, Mutex, MutexGuard};
 
 /// Maximum number of threads, and so of concurrent requests to the device.
@@ -71,7 +71,7 @@ impl WorkerPool {
     }
 
     /// Queues a job. Blocks while the queue is full.
-    pub(crate) fn submit(self: &Arc<Self>, link: &Arc<Link>, job: Job) {
+    pub(crate) fn submit(self: &Arc<Self>, connection: &Arc<Connection>, job: Job) {
         let mut state = self.wait_while(self.state.lock(), |state| state.jobs.len() >= MAX_JOBS);
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.threads == MAX_THREADS {
@@ -82,7 +82,7 @@ impl WorkerPool {
         }
         state.threads += 1;
         drop(state);
-        let (pool, helper) = (Arc::clone(self), Arc::clone(link));
+        let (pool, helper) = (Arc::clone(self), Arc::clone(connection));
         let begun = thread::Builder::new()
             .name("nbd-crew".into())
             .stack_size(STACK)
@@ -97,17 +97,17 @@ impl WorkerPool {
                 None
             };
             drop(state);
-            job.into_iter().for_each(|job| job.run(link));
+            job.into_iter().for_each(|job| job.run(connection));
         }
     }
 
-    fn help(&self, link: &Link) {
+    fn help(&self, connection: &Connection) {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 self.tell(&state);
                 drop(state);
-                job.run(link);
+                job.run(connection);
                 state = self.state.lock();
                 continue;
             }
@@ -143,15 +143,15 @@ impl WorkerPool {
 }
 
 impl Job {
-    fn run(self, link: &Link) {
+    fn run(self, connection: &Connection) {
         match self {
-            Self::Read(request, buffer) => read::run_on_worker(link, &request, buffer),
+            Self::Read(request, buffer) => read::run_on_worker(connection, &request, buffer),
             Self::Write {
                 pending,
                 offset,
                 bytes,
-            } => write::run_on_worker(link, &pending, offset, &bytes),
-            Self::Other(request) => perform::run_on_worker(link, &request),
+            } => write::run_on_worker(connection, &pending, offset, &bytes),
+            Self::Other(request) => requests::run_on_worker(connection, &request),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::connection::{Connection, ErrorReply};
 use crate::layout::{Request, simple_reply};
-use crate::link::{ErrorReply, Link};
-use crate::perform::durable;
 use crate::reply_queue::Reply;
+use crate::requests::durable;
 use crate::transmission::Session;
 use crate::worker_pool::Job;
 use bandsaw::sync::Mutex;
@@ -35,26 +35,30 @@ fn piece_end(at: u64, end: u64, piece: u64) -> u64 {
 
 impl Session<'_> {
     pub(crate) fn write(&mut self, request: &Request) -> io::Result<()> {
-        if self.link.writes.is_slow() {
+        if self.connection.writes.is_slow() {
             return self.queue_write(request);
         }
-        let (link, range) = (self.link, request.range());
-        let device = link.export.device();
+        let (connection, range) = (self.connection, request.range());
+        let device = connection.export.device();
         let mut done = Ok(());
         let mut at = range.start;
         while at < range.end {
             let end = piece_end(at, range.end, PIECE);
             self.flush_before((end - at) as usize)?;
-            let bytes = self.input.take(&link.channel, (end - at) as usize)?;
+            let bytes = self.input.take(&connection.channel, (end - at) as usize)?;
             // After a failure the rest of the data is still received: the next request follows it.
             if done.is_ok() {
-                done = link.writes.time(bytes.len(), || device.write_at(at, bytes));
+                done = connection
+                    .writes
+                    .time(bytes.len(), || device.write_at(at, bytes));
             }
             at = end;
         }
         match done.and_then(|()| durable(&**device, request)) {
             Ok(()) => simple_reply(&mut self.out, request.cookie, 0),
-            Err(error) => link.refuse(&mut self.out, request, &link.failed("write", &error)),
+            Err(error) => {
+                connection.refuse(&mut self.out, request, &connection.failed("write", &error))
+            }
         }
         Ok(())
     }
@@ -72,10 +76,10 @@ impl Session<'_> {
         while at < range.end {
             let end = piece_end(at, range.end, CREW_PIECE);
             self.flush_before((end - at) as usize)?;
-            let mut bytes = self.link.buffers.take((end - at) as usize);
-            self.input.read(&self.link.channel, &mut bytes)?;
+            let mut bytes = self.connection.buffers.take((end - at) as usize);
+            self.input.read(&self.connection.channel, &mut bytes)?;
             self.worker_pool.submit(
-                self.link,
+                self.connection,
                 Job::Write {
                     pending: Arc::clone(&pending),
                     offset: at,
@@ -89,14 +93,14 @@ impl Session<'_> {
 }
 
 /// Writes a piece; the last one to finish posts the reply.
-pub(crate) fn run_on_worker(link: &Link, pending: &Pending, offset: u64, bytes: &[u8]) {
-    let device = link.export.device();
+pub(crate) fn run_on_worker(connection: &Connection, pending: &Pending, offset: u64, bytes: &[u8]) {
+    let device = connection.export.device();
     let refusal = || pending.refusal.lock();
-    if let Err(error) = link
+    if let Err(error) = connection
         .writes
         .time(bytes.len(), || device.write_at(offset, bytes))
     {
-        refusal().get_or_insert_with(|| link.failed("write", &error));
+        refusal().get_or_insert_with(|| connection.failed("write", &error));
     }
     if pending.left.fetch_sub(1, Ordering::AcqRel) > 1 {
         return;
@@ -105,12 +109,12 @@ pub(crate) fn run_on_worker(link: &Link, pending: &Pending, offset: u64, bytes: 
     let failed = refusal().take();
     let done = match failed {
         Some(refusal) => Err(refusal),
-        None => durable(&**device, request).map_err(|error| link.failed("write", &error)),
+        None => durable(&**device, request).map_err(|error| connection.failed("write", &error)),
     };
     let mut head = Vec::new();
     match done {
         Ok(()) => simple_reply(&mut head, request.cookie, 0),
-        Err(refusal) => link.refuse(&mut head, request, &refusal),
+        Err(refusal) => connection.refuse(&mut head, request, &refusal),
     }
-    link.replies.send(Reply { head, body: None });
+    connection.replies.send(Reply { head, body: None });
 }

@@ -326,7 +326,7 @@ impl Entries {
         recursive: bool,
         may_change: bool,
     ) -> Self {
-        let top = Ahead {
+        let top = PendingFolder {
             id,
             path: path.into(),
             above: None,
@@ -370,24 +370,24 @@ struct Walk {
     recursive: bool,
     may_change: bool,
     /// Folders to list, the next one last.
-    ahead: Vec<Ahead>,
+    ahead: Vec<PendingFolder>,
     /// The folders in the one that is listed.
-    below: Vec<Ahead>,
+    below: Vec<PendingFolder>,
     current: Option<Listing>,
 }
 
 /// A folder to list.
 #[derive(Debug, Clone)]
-struct Ahead {
+struct PendingFolder {
     id: NodeId,
     path: Arc<str>,
-    above: Option<Arc<Ahead>>,
+    above: Option<Arc<PendingFolder>>,
 }
 
 /// The entries of a folder that were read, and the source of more.
 #[derive(Debug)]
 struct Listing {
-    folder: Arc<Ahead>,
+    folder: Arc<PendingFolder>,
     entries: vec::IntoIter<Entry>,
     more: Option<Receiver<Result<Vec<Entry>>>>,
 }
@@ -398,7 +398,7 @@ impl Walk {
         let listing = self.current.as_mut()?;
         let entry = listing.entries.next()?;
         if self.recursive && entry.attributes.kind == FileKind::Folder {
-            self.below.push(Ahead {
+            self.below.push(PendingFolder {
                 id: entry.attributes.id,
                 path: joined(&listing.folder.path, &entry.name).into(),
                 above: Some(listing.folder.clone()),
@@ -431,7 +431,7 @@ impl Walk {
         }
     }
 
-    fn list(&self, folder: Ahead) -> Result<Listing> {
+    fn list(&self, folder: PendingFolder) -> Result<Listing> {
         let mut above = folder.above.as_deref();
         while let Some(outer) = above {
             if outer.id == folder.id {

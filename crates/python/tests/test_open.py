@@ -228,7 +228,7 @@ def test_corruption_has_a_place(tmp_path: Path, dmg: Path) -> None:
 
 
 def test_all_classes_of_errors_are_known() -> None:
-    source = Path(__file__).parents[3] / "crates/core/src/error.rs"
+    source = Path(__file__).parents[3] / "crates/core/src/error/mod.rs"
     if not source.exists():
         pytest.skip("the sources of the library are not here")
     text = source.read_text()

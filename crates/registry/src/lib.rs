@@ -22,9 +22,9 @@ pub use entry::{DiskEntry, Entry, Mount, Part, Use, as_text};
 
 const LAYER: &str = "registry";
 /// Maximum device number; the first is 1.
-const MOST: u32 = 10_000;
+const MAX_NUMBER: u32 = 10_000;
 /// Maximum length of an entry's file in bytes; longer files are ignored.
-const LONGEST: u64 = 1 << 20;
+const MAX_ENTRY_LEN: u64 = 1 << 20;
 
 /// A folder of registry entries.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ impl Registry {
     }
 
     fn name(&self, aside: &Path) -> Result<(PathBuf, String)> {
-        for number in 1..=MOST {
+        for number in 1..=MAX_NUMBER {
             let device = format!("disk{number}");
             let path = self.folder.join(format!("{device}.json"));
             match fs::hard_link(aside, &path) {
@@ -169,7 +169,7 @@ fn look_at(path: &Path) -> Result<Option<Entry>> {
     };
     let mut text = Vec::new();
     (&file)
-        .take(LONGEST)
+        .take(MAX_ENTRY_LEN)
         .read_to_end(&mut text)
         .map_err(|source| failed("read an entry", source, path))?;
     let entry = serde_json::from_slice::<Entry>(&text).ok();

@@ -65,7 +65,7 @@ impl KeepPlan {
 
 /// A new state.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeepReport {
     /// Its name.
     pub id: String,
     /// Its contents.
@@ -92,7 +92,7 @@ pub fn keep(
     shelf: &Shelf,
     options: &KeepOptions<'_>,
     progress: &dyn Progress,
-) -> Result<Kept> {
+) -> Result<KeepReport> {
     let _nobody_writes = bundle.lock_shared()?;
     let _states = shelf.lock()?;
     let now = SystemTime::now()
@@ -340,7 +340,12 @@ impl NewState<'_> {
     }
 
     /// Checks the state, and gives it its name.
-    fn finish(&self, id: &str, mut manifest: Manifest, options: &KeepOptions<'_>) -> Result<Kept> {
+    fn finish(
+        &self,
+        id: &str,
+        mut manifest: Manifest,
+        options: &KeepOptions<'_>,
+    ) -> Result<KeepReport> {
         let live: Listing = manifest
             .files
             .iter()
@@ -358,7 +363,7 @@ impl NewState<'_> {
         let place = self.shelf.path(id);
         fs::rename(&path, &place).map_err(failed("rename the state", &place))?;
         self.shelf.sync_names()?;
-        Ok(Kept {
+        Ok(KeepReport {
             id: id.to_owned(),
             manifest,
             shared_files: self.counts.lock().shared_files,

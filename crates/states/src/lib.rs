@@ -28,7 +28,7 @@ mod verification;
 
 pub use bundle::{BundleFolder, Identity, Listing};
 pub use forget::{Forgotten, Policy, forget};
-pub use keep::{Check, KeepOptions, KeepPlan, Kept, keep, plan_keep};
+pub use keep::{Check, KeepOptions, KeepPlan, KeepReport, keep, plan_keep};
 pub use manifest::{Manifest, Soundness, StateFile};
 pub use roll_back::{RollBackPlan, RolledBack, roll_back, roll_back_plan};
 pub use scrub::{Finding, ScrubOptions, Scrubbed, scrub};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::LAYER;
 
 /// Maximum length in bytes: a list of some ten million files.
-const LONGEST: u64 = 4 << 30;
+const MAX_LEN: u64 = 4 << 30;
 
 /// A document that was read.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(crate) fn get<T: Serialize + DeserializeOwned>(
         return Ok(Found::Absent);
     };
     let len = file.info().len;
-    let length = usize::try_from(len).ok().filter(|_| len <= LONGEST);
+    let length = usize::try_from(len).ok().filter(|_| len <= MAX_LEN);
     let length = length.ok_or_else(|| Error::limit(LAYER, "too long for a list").named(name))?;
     from_bytes(&file.read_vec(0, length)?, format)
 }

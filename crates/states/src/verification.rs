@@ -24,7 +24,7 @@ pub(crate) const MACHINE: [&str; 2] = [
 const STATE: &str = "VerificationState";
 const DECLINED: &str = "RecoveryBackupDeclinedDate";
 /// Maximum length of a list in bytes; real ones have less than 1 KiB.
-const LONGEST: u64 = 1 << 20;
+const MAX_LIST_LEN: u64 = 1 << 20;
 
 /// The result of [`reset_verification`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -154,7 +154,7 @@ fn read(store: &Local, name: &str) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     };
     let len = file.info().len;
-    if len > LONGEST {
+    if len > MAX_LIST_LEN {
         return Err(Error::limit(LAYER, "too long for a property list").named(name));
     }
     file.read_vec(0, bandsaw::size::to_usize(len)).map(Some)

@@ -180,7 +180,7 @@ fn a_killed_undo_is_completed() {
     assert!(kills > 5, "{kills}");
 }
 
-/// Fault of an earlier design: a backup after a kill near the end was moved away by the resumed run.
+/// A resumed run must not move a backup away that was made after a kill near the end.
 #[test]
 fn a_backup_after_a_kill_is_never_moved() {
     for deed in ["roll-back", "undo"] {

@@ -62,7 +62,7 @@ pub(crate) fn zip(fs: &dyn FileSystem, path: &str, sink: ArchiveSink) -> Result<
     Ok(stream.into_inner())
 }
 
-struct Ahead {
+struct PendingFolder {
     id: NodeId,
     /// The name in the archive, with a slash at its end unless it is empty.
     name: String,
@@ -83,7 +83,7 @@ fn fill(
         let name = path.rsplit('/').next().unwrap_or_default();
         return add(fs, archive, name, &top, &mut buffer, is_over);
     }
-    let mut ahead = vec![Ahead {
+    let mut ahead = vec![PendingFolder {
         id: top.id,
         name: String::new(),
         depth: 0,
@@ -116,7 +116,7 @@ fn fill(
             archive
                 .add_directory(full.as_str(), options(&attributes, 0o755))
                 .map_err(failed)?;
-            ahead.push(Ahead {
+            ahead.push(PendingFolder {
                 id: attributes.id,
                 name: format!("{full}/"),
                 depth: folder.depth + 1,

@@ -1,7 +1,7 @@
 //! A local web page that shows disk images and the files in them: the front end of `bandsaw web`.
 //!
 //! * `server`, `connection`: sockets, TLS, and time limits of connections.
-//! * `gate`: every check that a request passes before a page is made.
+//! * `request_checks`: every check that a request passes before a page is made.
 //! * `session`, `token`, `password`, `key_ring`: visitors and their secrets.
 //! * `roots`, `open_images`: the files that may be opened, and the images that are open.
 //! * `memory`: the bytes that all requests together may hold.
@@ -14,7 +14,6 @@
 mod app;
 mod archive;
 mod connection;
-mod gate;
 mod job;
 mod key_ring;
 mod memory;
@@ -26,6 +25,7 @@ mod password;
 mod query;
 mod range;
 mod reply;
+mod request_checks;
 mod roots;
 mod server;
 mod session;

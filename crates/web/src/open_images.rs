@@ -142,13 +142,13 @@ pub(crate) struct OpenImages {
 
 #[derive(Debug, Default)]
 struct OpenTable {
-    kept: Vec<Kept>,
+    kept: Vec<CachedImage>,
     /// Every image that a passphrase opened, as long as anybody uses it: its session and name.
     unlocked: Vec<(u64, ImageId, Weak<OpenImage>)>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedImage {
     id: ImageId,
     /// The session whose passphrase opened it. `None`: no passphrase was given, so that everybody
     /// may use it.
@@ -177,7 +177,7 @@ impl OpenImages {
         let owner = keys.is_some().then_some(session);
         let _stripe = self.stripe(id).map(Mutex::lock);
         let now = Instant::now();
-        let find = |open: &mut Vec<Kept>| {
+        let find = |open: &mut Vec<CachedImage>| {
             let identity = located.identity();
             open.retain(|kept| kept.id != *id || kept.image.located.identity() == identity);
             let found = open
@@ -202,7 +202,7 @@ impl OpenImages {
         {
             open.swap_remove(oldest);
         }
-        open.push(Kept {
+        open.push(CachedImage {
             id: id.clone(),
             owner,
             image: image.clone(),
@@ -244,7 +244,7 @@ impl OpenImages {
     /// Closes images that are not in use.
     pub(crate) fn close_idle(&self, now: Instant) {
         let mut table = self.open.lock();
-        let idle = |kept: &Kept| now.saturating_duration_since(kept.used) >= IDLE;
+        let idle = |kept: &CachedImage| now.saturating_duration_since(kept.used) >= IDLE;
         let (closed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut table.kept)
             .into_iter()
             .partition(|kept| idle(kept) && Arc::strong_count(&kept.image) == 1);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The answer to a field `Range`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestedRange {
     /// All bytes: no field, or one that need not be understood.
     All,
     /// One range, not empty and within the length.
@@ -13,7 +13,7 @@ pub(crate) enum Asked {
     Unsatisfiable,
 }
 
-impl Asked {
+impl RequestedRange {
     /// Reads a field `Range` for contents of `len` bytes. Several ranges are answered with all
     /// bytes, which every client accepts.
     pub(crate) fn parse(field: Option<&[u8]>, len: u64) -> Self {
@@ -50,17 +50,20 @@ mod tests {
 
     #[test]
     fn ranges_are_within_the_length() {
-        let of = |field: &str, len| Asked::parse(Some(field.as_bytes()), len);
-        assert_eq!(Asked::parse(None, 10), Asked::All);
-        assert_eq!(of("bytes=0-4", 10), Asked::Part(0..5));
-        assert_eq!(of("bytes=5-", 10), Asked::Part(5..10));
-        assert_eq!(of("bytes=5-99999999999999999999", 10), Asked::Part(5..10));
-        assert_eq!(of("bytes=-3", 10), Asked::Part(7..10));
-        assert_eq!(of("bytes=-30", 10), Asked::Part(0..10));
+        let of = |field: &str, len| RequestedRange::parse(Some(field.as_bytes()), len);
+        assert_eq!(RequestedRange::parse(None, 10), RequestedRange::All);
+        assert_eq!(of("bytes=0-4", 10), RequestedRange::Part(0..5));
+        assert_eq!(of("bytes=5-", 10), RequestedRange::Part(5..10));
+        assert_eq!(
+            of("bytes=5-99999999999999999999", 10),
+            RequestedRange::Part(5..10)
+        );
+        assert_eq!(of("bytes=-3", 10), RequestedRange::Part(7..10));
+        assert_eq!(of("bytes=-30", 10), RequestedRange::Part(0..10));
         for field in ["bytes=10-", "bytes=-0", "bytes=18446744073709551615-"] {
-            assert_eq!(of(field, 10), Asked::Unsatisfiable, "{field}");
+            assert_eq!(of(field, 10), RequestedRange::Unsatisfiable, "{field}");
         }
-        assert_eq!(of("bytes=0-", 0), Asked::Unsatisfiable);
+        assert_eq!(of("bytes=0-", 0), RequestedRange::Unsatisfiable);
         for field in [
             "bytes=5-4",
             "bytes=0-1,4-5",
@@ -69,8 +72,11 @@ mod tests {
             "lines=1-2",
             "bytes",
         ] {
-            assert_eq!(of(field, 10), Asked::All, "{field}");
+            assert_eq!(of(field, 10), RequestedRange::All, "{field}");
         }
-        assert_eq!(Asked::parse(Some(b"bytes=\xFF-1"), 10), Asked::All);
+        assert_eq!(
+            RequestedRange::parse(Some(b"bytes=\xFF-1"), 10),
+            RequestedRange::All
+        );
     }
 }

@@ -27,8 +27,8 @@ use tower::ServiceExt;
 use crate::LAYER;
 use crate::app::{App, Hosts};
 use crate::connection::PacedStream;
-use crate::gate::{OPEN, Peer};
 use crate::options::{Bind, Limits, Options, PublicAddress};
+use crate::request_checks::{OPEN, Peer};
 use crate::roots::Roots;
 use crate::{pages, tls};
 

@@ -23,7 +23,7 @@ const CHUNKS: u64 = 4;
 
 /// Parameters of a new image.
 #[derive(Debug, Clone, Copy)]
-pub struct CreateOptions {
+pub struct AsifOptions {
     /// Length of the disk in bytes, a multiple of `block`, not zero, up to 4 PiB.
     pub len: u64,
     /// Block size in bytes: 512 or 4096.
@@ -45,7 +45,7 @@ pub enum Kind {
 
 impl Asif {
     /// Initializes `file`, which must be empty, as a blank image. It is durable on return.
-    pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
+    pub fn create(file: Arc<dyn BlockDevice>, options: &AsifOptions) -> Result<Self> {
         Self::create_as(file, options, None)
     }
 
@@ -53,7 +53,7 @@ impl Asif {
     /// random UUIDs.
     pub fn create_as(
         file: Arc<dyn BlockDevice>,
-        options: &CreateOptions,
+        options: &AsifOptions,
         id: Option<Uuid>,
     ) -> Result<Self> {
         if !matches!(options.block, 512 | 4096) {

@@ -189,7 +189,7 @@ impl Geometry {
     }
 
     /// Returns the meaning of a table entry, the inverse of [`place`](Self::place).
-    pub(super) fn about(&self, table: u32, entry: u32) -> EntryKind {
+    pub(super) fn entry_kind(&self, table: u32, entry: u32) -> EntryKind {
         if entry >= self.entries_per_table() {
             return EntryKind::Nothing;
         }
@@ -205,7 +205,7 @@ impl Geometry {
 
     /// Returns the last chunk of the group of a bitmap entry.
     pub(super) fn last_of_group(&self, table: u32, bitmap_entry: u32) -> Option<DiskChunk> {
-        match self.about(table, bitmap_entry.checked_sub(1)?) {
+        match self.entry_kind(table, bitmap_entry.checked_sub(1)?) {
             EntryKind::Data(chunk) => Some(chunk),
             EntryKind::Bitmap | EntryKind::Nothing => None,
         }
@@ -306,16 +306,16 @@ mod tests {
             for chunk in [0, 1, 2047, 2048, 129_023, 129_024, 0xFFFF_FFFF].map(DiskChunk) {
                 let place = geometry.place(chunk);
                 assert_eq!(
-                    geometry.about(place.table, place.entry),
+                    geometry.entry_kind(place.table, place.entry),
                     EntryKind::Data(chunk)
                 );
                 assert_eq!(
-                    geometry.about(place.table, place.bitmap_entry),
+                    geometry.entry_kind(place.table, place.bitmap_entry),
                     EntryKind::Bitmap
                 );
             }
             assert_eq!(
-                geometry.about(0, geometry.entries_per_table()),
+                geometry.entry_kind(0, geometry.entries_per_table()),
                 EntryKind::Nothing
             );
         }

@@ -504,7 +504,7 @@ impl IndexWalk<'_, '_> {
                 if entry > partial.bitmap_entry {
                     walk.without_bitmap(&mut partial)?;
                 }
-                match geometry.about(table, entry) {
+                match geometry.entry_kind(table, entry) {
                     EntryKind::Data(chunk) => walk.data_entry(chunk, raw, at, &mut partial),
                     EntryKind::Bitmap => walk.bitmap_entry(raw, at, &mut partial),
                     EntryKind::Nothing => walk.findings.report(

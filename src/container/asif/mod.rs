@@ -54,7 +54,7 @@ use crate::sync::{Mutex, MutexGuard, RwLock};
 use crate::{Error, Result};
 
 pub use self::check::{check, check_with};
-pub use self::create::{CreateOptions, Kind as LayerKind};
+pub use self::create::{AsifOptions, Kind as LayerKind};
 pub use self::geometry::probe;
 pub use self::load::{directories, lost_newer, peek_uuid, use_directory};
 pub use self::metadata::Metadata;
@@ -398,7 +398,7 @@ impl Asif {
         let mut beyond = Vec::new();
         for (table, _) in self.tables.directory() {
             self.tables.each_entry(table, &mut |entry, raw| {
-                let EntryKind::Data(chunk) = self.geometry.about(table, entry) else {
+                let EntryKind::Data(chunk) = self.geometry.entry_kind(table, entry) else {
                     return;
                 };
                 if self.geometry.start(chunk) < end || described.contains(&chunk) {

@@ -31,25 +31,25 @@ impl Asif {
         };
         for (table, chunk) in self.tables.directory() {
             keep(chunk, Owner::Table(table));
-            self.tables.each_entry(
-                table,
-                &mut |entry, raw| match self.geometry.about(table, entry) {
-                    EntryKind::Data(chunk) => {
-                        ChunkEntry::parse(raw)
-                            .ok()
-                            .and_then(ChunkEntry::chunk)
-                            .into_iter()
-                            .for_each(|place| keep(place, Owner::Data(chunk)));
+            self.tables.each_entry(table, &mut |entry, raw| match self
+                .geometry
+                .entry_kind(table, entry)
+            {
+                EntryKind::Data(chunk) => {
+                    ChunkEntry::parse(raw)
+                        .ok()
+                        .and_then(ChunkEntry::chunk)
+                        .into_iter()
+                        .for_each(|place| keep(place, Owner::Data(chunk)));
+                }
+                EntryKind::Bitmap => {
+                    let group = self.geometry.last_of_group(table, entry);
+                    if let (Ok(Some(bitmap)), Some(chunk)) = (parse_bitmap_entry(raw), group) {
+                        keep(bitmap, Owner::Bitmap(chunk));
                     }
-                    EntryKind::Bitmap => {
-                        let group = self.geometry.last_of_group(table, entry);
-                        if let (Ok(Some(bitmap)), Some(chunk)) = (parse_bitmap_entry(raw), group) {
-                            keep(bitmap, Owner::Bitmap(chunk));
-                        }
-                    }
-                    EntryKind::Nothing => {}
-                },
-            )?;
+                }
+                EntryKind::Nothing => {}
+            })?;
         }
         Ok(last.into_iter().rev().collect())
     }

@@ -68,7 +68,7 @@ impl Asif {
         let end = self.info().len;
         let mut chunks = Vec::new();
         self.tables.each_entry(table, &mut |entry, raw| {
-            if let EntryKind::Data(chunk) = self.geometry.about(table, entry)
+            if let EntryKind::Data(chunk) = self.geometry.entry_kind(table, entry)
                 && let Ok(ChunkEntry::Partial(_)) = ChunkEntry::parse(raw)
                 && self.geometry.start(chunk) < end
             {

@@ -77,7 +77,7 @@ const BETWEEN: &str =
 
 /// Parameters of a new bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CreateOptions {
+pub struct BundleOptions {
     /// Length of the disk in bytes, a multiple of 512.
     pub len: u64,
     /// Band size in bytes: a multiple of 512 within [`BAND_SIZES`], used exactly as given, even if
@@ -119,14 +119,14 @@ impl Bundle {
     /// Creates a bundle without bands in `store`, which must not hold one.
     ///
     /// The bundle is durable on return, and is recognized as a bundle only after the last step.
-    pub fn create(store: Arc<dyn Store>, options: &CreateOptions) -> Result<Self> {
+    pub fn create(store: Arc<dyn Store>, options: &BundleOptions) -> Result<Self> {
         Self::make(store, options, None)
     }
 
     /// Creates an encrypted bundle with new keys, which `protection` guards.
     pub fn create_encrypted(
         store: Arc<dyn Store>,
-        options: &CreateOptions,
+        options: &BundleOptions,
         protection: &Protection,
     ) -> Result<Self> {
         Self::make(store, options, Some(protection))
@@ -134,7 +134,7 @@ impl Bundle {
 
     fn make(
         store: Arc<dyn Store>,
-        options: &CreateOptions,
+        options: &BundleOptions,
         protection: Option<&Protection>,
     ) -> Result<Self> {
         let info = plist::Info {

@@ -234,7 +234,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::container::sparsebundle::CreateOptions;
+    use crate::container::sparsebundle::BundleOptions;
     use crate::device::BlockDeviceExt;
     use crate::progress::Silent;
     use crate::store::{MemoryStore, Open, Put, Store};
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn whole_bands_go_and_parts_are_punched() {
         let store = MemoryStore::default();
-        let options = CreateOptions {
+        let options = BundleOptions {
             len: 5 * BAND + 512,
             band_size: Some(BAND),
         };
@@ -303,7 +303,7 @@ mod tests {
         let store = MemoryStore::default();
         let bundle = Bundle::create(
             Arc::new(store.clone()),
-            &CreateOptions {
+            &BundleOptions {
                 len: BAND,
                 band_size: Some(BAND),
             },

@@ -15,8 +15,8 @@ mod bands;
 mod check;
 mod commit;
 mod layout;
+mod leftovers;
 mod load;
-mod recover;
 mod repair;
 mod resize;
 mod table;
@@ -71,7 +71,7 @@ pub struct SparseImage {
 
 /// Parameters of a new image.
 #[derive(Debug, Clone, Copy)]
-pub struct CreateOptions {
+pub struct SparseImageOptions {
     /// Length of the disk in bytes, a multiple of 512, not zero.
     pub len: u64,
     /// Band size in bytes, a multiple of 512 up to 8 GiB. `None`: [`default_band_size`].
@@ -110,7 +110,7 @@ pub fn probe(start: &[u8]) -> bool {
 
 impl SparseImage {
     /// Initializes `file`, which must be empty, as a blank image.
-    pub fn create(file: Arc<dyn BlockDevice>, options: &CreateOptions) -> Result<Self> {
+    pub fn create(file: Arc<dyn BlockDevice>, options: &SparseImageOptions) -> Result<Self> {
         let band_size = options
             .band_size
             .unwrap_or_else(|| default_band_size(options.len));
@@ -136,9 +136,9 @@ impl SparseImage {
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let mut loaded = load::load(&*file, &mut Findings::Open)?;
         load::find_orphans(&*file, &mut loaded.table)?;
-        let superseded = recover::separate(&*file, &mut loaded)?;
+        let superseded = leftovers::separate(&*file, &mut loaded)?;
         if file.info().access == Access::ReadWrite {
-            recover::recover(&*file, &mut loaded)?;
+            leftovers::recover(&*file, &mut loaded)?;
         }
         let mut image = Self::over(file, loaded.table);
         image.is_settled = superseded.is_empty().into();

@@ -20,7 +20,6 @@
 //! the disk that the file does not contain read as zeros. Source: docs/formats/udif.md.
 
 mod base64_list;
-mod begins;
 mod cache;
 mod check;
 mod chunks;
@@ -39,6 +38,7 @@ mod set;
 mod signature;
 mod split;
 mod sums;
+mod truncated;
 mod verify;
 
 use std::ops::Range;
@@ -54,7 +54,6 @@ use super::{Format, SECTOR};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Result};
 
-pub(crate) use begins::begins_with_chunk;
 pub use check::check;
 pub use edit::{read_list, write_list};
 pub use encode::{
@@ -68,6 +67,7 @@ pub use roman::{decode as from_mac_roman, encode as to_mac_roman};
 pub use set::{MAX_PARTS, SegmentPart, first_path, part_path};
 pub use signature::CodeSignature;
 pub use split::{MAX_WRITTEN_PARTS, SplitMethod, SplitPlan};
+pub(crate) use truncated::begins_with_chunk;
 pub use verify::ChecksumResult;
 
 const LAYER: &str = "udif";

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use super::{BUFFER, Exported, LAYER, about, is_fatal};
 use crate::device::BlockDevice;
@@ -17,7 +18,7 @@ use crate::fs::{
 use crate::ops::tar::LAYER as ARCHIVE;
 use crate::ops::tar::write::{ArchiveWriter, NewKind, NewMember};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Writes the entry at `path` of a volume to `out`: a folder as `./` with its contents, or a single
 /// file under its own name.

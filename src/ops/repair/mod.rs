@@ -12,12 +12,12 @@
 //! * All data is saved (`undo.rs`, `log.rs`) beside the image (`target.rs`, `undo_store.rs`) before
 //!   it is overwritten or removed. An interrupted repair is rolled back before the next one.
 
-mod directories;
+mod asif_directories;
 mod fingerprint;
 mod layers;
 mod log;
 mod losses;
-mod orphans;
+mod orphan_decision;
 mod target;
 mod undo;
 mod undo_store;

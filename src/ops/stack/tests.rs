@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::Kind;
 use crate::container::Format;
-use crate::container::asif::{Asif, CreateOptions, LayerKind};
+use crate::container::asif::{Asif, AsifOptions, LayerKind};
 use crate::container::stack::{Identity, Link, Stack, check_chain};
 use crate::device::Memory;
 use crate::open::NewMode;
@@ -24,7 +24,7 @@ fn file(store: &dyn Store, name: &str, mode: Open) -> Arc<dyn BlockDevice> {
 
 /// Creates a base, and on top of it a layer of another length, in a store.
 fn make(store: &dyn Store, len: u64) {
-    let options = CreateOptions {
+    let options = AsifOptions {
         len: 2 * MIB,
         block: 512,
         kind: LayerKind::Disk,
@@ -33,7 +33,7 @@ fn make(store: &dyn Store, len: u64) {
     base.write_at(0, &Random::new(1).bytes(MIB as usize + 5000))
         .unwrap();
     base.flush().unwrap();
-    let options = CreateOptions {
+    let options = AsifOptions {
         len,
         block: 512,
         kind: LayerKind::Overlay(base.uuid()),
@@ -161,13 +161,13 @@ impl Progress for Stopping {
 /// Returns a base of random bytes with a layer of other random bytes in memory.
 fn large() -> (Memory, Memory) {
     let (base_file, layer_file) = (Arc::new(Memory::zeros(0)), Arc::new(Memory::zeros(0)));
-    let options = CreateOptions {
+    let options = AsifOptions {
         len: 12 * MIB,
         block: 512,
         kind: LayerKind::Disk,
     };
     let base = Asif::create(base_file.clone(), &options).unwrap();
-    let options = CreateOptions {
+    let options = AsifOptions {
         kind: LayerKind::Overlay(base.uuid()),
         ..options
     };

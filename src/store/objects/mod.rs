@@ -126,7 +126,7 @@ pub struct SharedBytes {
 
 impl fmt::Debug for SharedBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Piece")
+        f.debug_struct("SharedBytes")
             .field("len", &self.len)
             .finish_non_exhaustive()
     }

@@ -35,7 +35,7 @@ pub(super) const OBJECTS: &str = ".bandsaw/objects/";
 /// Maximum length of a document in bytes: a manifest of a million bands.
 pub(super) const LARGEST: u64 = 128 << 20;
 /// Maximum length of a file in bytes.
-const LONGEST: u64 = 1 << 62;
+const MAX_FILE_LEN: u64 = 1 << 62;
 /// Valid sizes of a part in bytes.
 const PARTS: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 30;
 
@@ -397,7 +397,7 @@ pub(super) fn take_file(fields: &mut Fields<'_>) -> Result<FileState> {
         plain: take_plain(fields)?,
         parts: BTreeMap::new(),
     };
-    if file.len > LONGEST {
+    if file.len > MAX_FILE_LEN {
         return Err(fields.odd("expected a length that a file can have"));
     }
     if file

@@ -26,7 +26,7 @@ const FIRST_READ: usize = 64 << 10;
 /// as long as the manifest was.
 const FEW: u64 = 32;
 /// Number of entries after which the next manifest is written in any case.
-const MANY: u64 = 256;
+const MAX_ENTRIES: u64 = 256;
 
 /// The state that the log defines, and data of the log itself.
 #[derive(Debug)]
@@ -364,7 +364,7 @@ impl Log {
     /// kept: they stop the writer before, even if it resumes much later.
     pub(super) fn compact(&mut self, objects: &dyn Objects, now: bool) -> Result<()> {
         let since = self.state.number - self.manifest.0;
-        let due = since >= MANY || (since >= FEW && self.bytes >= self.manifest.1);
+        let due = since >= MAX_ENTRIES || (since >= FEW && self.bytes >= self.manifest.1);
         if since == 0 || !(due || now) {
             return Ok(());
         }
@@ -400,7 +400,7 @@ impl Log {
         let Some(before) = self.before.take() else {
             return Ok(());
         };
-        for number in (before + 1..=newest).rev().take(2 * MANY as usize) {
+        for number in (before + 1..=newest).rev().take(2 * MAX_ENTRIES as usize) {
             let key = log_key(number);
             if let Some(bytes) = read_all(objects, &key)? {
                 self.entries

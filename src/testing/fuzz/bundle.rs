@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::container::sparsebundle::{Bundle, CreateOptions};
+use crate::container::sparsebundle::{Bundle, BundleOptions};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::Silent;
 use crate::store::{MemoryStore, Put, Store};
@@ -179,7 +179,7 @@ pub(super) fn plist_seeds() -> Vec<Vec<u8>> {
     let store = MemoryStore::default();
     let made = Bundle::create(
         Arc::new(store.clone()),
-        &CreateOptions {
+        &BundleOptions {
             len: 1 << 30,
             band_size: None,
         },

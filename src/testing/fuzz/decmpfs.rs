@@ -8,7 +8,7 @@ use crate::device::{BlockDeviceExt, Memory};
 use crate::progress::Silent;
 
 /// Maximum number of bytes of the contents that are read.
-const MOST: u64 = 300_000;
+const MAX_LEN: u64 = 300_000;
 
 /// Takes an input of a type (8 bits), a size (24 bits), the length of the attribute (16 bits), its
 /// contents, and a resource fork. The file is refused, or it has contents of that size, in which a
@@ -34,7 +34,7 @@ pub fn decmpfs(input: &[u8]) {
         return;
     };
     assert_eq!(device.info().len, size);
-    let len = size.min(MOST);
+    let len = size.min(MAX_LEN);
     let Ok(all) = device.read_vec(0, len as usize) else {
         return;
     };
@@ -55,7 +55,7 @@ pub fn decmpfs_pack(input: &[u8]) {
         return;
     };
     let plain = rest.repeat(usize::from(times) + 1);
-    let plain = &plain[..plain.len().min(MOST as usize)];
+    let plain = &plain[..plain.len().min(MAX_LEN as usize)];
     let level = Level::new(method / 3 % 9 + 1).expect("from 1 to 9");
     let packing =
         PackOptions::new(METHODS[usize::from(method) % 3], level).expect("these are written");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{describe, disk};
 use crate::Result;
 use crate::container::asif::{self, Asif};
-use crate::container::sparseimage::{self, CreateOptions, SparseImage};
+use crate::container::sparseimage::{self, SparseImage, SparseImageOptions};
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -155,7 +155,7 @@ fn sparse_image_file((len, band_size, filled): (u64, u64, usize)) -> Vec<u8> {
     let file = Arc::new(Memory::zeros(0));
     let made = SparseImage::create(
         file.clone(),
-        &CreateOptions {
+        &SparseImageOptions {
             len,
             band_size: Some(band_size),
         },
@@ -181,7 +181,7 @@ pub(super) fn asif_seeds() -> Vec<Vec<u8>> {
     });
     filled.expect("memory takes everything");
     let blank = Arc::new(Memory::zeros(0));
-    let options = asif::CreateOptions {
+    let options = asif::AsifOptions {
         len: 1 << 30,
         block: 512,
         kind: asif::LayerKind::Disk,

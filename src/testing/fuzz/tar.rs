@@ -12,7 +12,7 @@ use crate::progress::Silent;
 use crate::testing::walk;
 
 /// Maximum length in bytes of a volume that is created; longer ones are only planned.
-const LONGEST: u64 = 8 << 20;
+const MAX_LEN: u64 = 8 << 20;
 
 /// Takes an input that is a tar archive. It is refused, or it is an ordered tree whose contents can
 /// be read; and the tree does not fit the volume, or fills one in which every object is found and
@@ -27,7 +27,7 @@ pub fn tar_import(input: &[u8]) {
     let Ok(plan) = Plan::new(tree, options(false, 4096)) else {
         return;
     };
-    let Some(len) = plan.minimum_len().ok().filter(|&len| len <= LONGEST) else {
+    let Some(len) = plan.minimum_len().ok().filter(|&len| len <= MAX_LEN) else {
         return;
     };
     let disk = Arc::new(Memory::zeros(len as usize));

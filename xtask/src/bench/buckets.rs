@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::{Access, BlockDevice};
 use bandsaw::store::{
     Bucket, BucketOptions, BucketPlace, CacheOptions, Credentials, Local, Objects, ObjectsExt, Put,
@@ -116,8 +116,8 @@ fn write(objects: Arc<dyn Objects>, size: u64, bytes: &[u8]) -> Result<f64> {
     Ok(taken)
 }
 
-fn sized(len: u64) -> CreateOptions {
-    CreateOptions {
+fn sized(len: u64) -> BundleOptions {
+    BundleOptions {
         len,
         band_size: Some(BAND),
     }

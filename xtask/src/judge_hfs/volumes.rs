@@ -14,7 +14,7 @@ use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, WriteOptions};
 use bandsaw::fs::{
     ExistingTarget, FileKind, FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork,
-    NewKind, NewNode, NodeId, Timestamp,
+    NewKind, NewNode, NodeId, Stored, Timestamp, UnlinkedFile,
 };
 use bandsaw::ops::compress::{CompressOptions, compress_one};
 use bandsaw::progress::Silent;
@@ -479,7 +479,7 @@ fn decorate(
         let options = CompressOptions::new(PackOptions::new(method, Level::default())?);
         let file = volume.attributes(id)?;
         compress_one(volume, String::new(), &file, &options, &Silent)?;
-    } else if random.one_in(12) {
+    } else if random.one_in(12) && volume.attributes(id)?.resource_size == 0 {
         // Stored in its attribute, as it does not get any shorter.
         let contents = random.bytes(100);
         let mut value = b"fpmc\x03\0\0\0".to_vec();
@@ -487,12 +487,15 @@ fn decorate(
         value.push(0xFF);
         value.extend(contents);
         volume.write_all(id, &[])?;
-        volume.set_xattr_bytes(id, "com.apple.decmpfs", &value)?;
-        let change = bandsaw::fs::Change {
-            flags: Some(bandsaw::fs::UF_COMPRESSED),
-            ..Default::default()
-        };
-        volume.set_attributes(id, &change)?;
+        let (_guard, contents) = UnlinkedFile::new(volume, &NewNode::new(NewKind::File))?;
+        let attribute = &value;
+        volume.store(
+            id,
+            &Stored::Packed {
+                attribute,
+                contents,
+            },
+        )?;
     }
     if random.one_in(8) {
         for name in 0..random.within(1..4) {

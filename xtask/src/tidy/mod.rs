@@ -76,7 +76,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 ///
 /// * imports within the library run one way, and formats do not import each other;
 /// * no more than five files use each other in a circle;
-/// * every Rust file begins with a module comment;
+/// * every Rust file begins with a module comment, a module with a folder is `mod.rs` in it, and a type prints
+///   itself by its name;
 /// * unsafe code is allowed in the named places only, the library does not print, layouts do no
 ///   I/O;
 /// * a type with a lock or an atomic has no fields that other modules of the crate see;
@@ -95,6 +96,7 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     faults.extend(words::check_types(files));
     faults.extend(circles::check(files));
     faults.extend(suites::check(files));
+    faults.extend(source::check_places(files));
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));

@@ -36,6 +36,12 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
         {
             faults.push(file.fault(number, "the library does not print"));
         }
+        if ["const MOST:", "const LONGEST:"]
+            .iter()
+            .any(|name| line.contains(name))
+        {
+            faults.push(file.fault(number, "a limit is named MAX_ and what it limits"));
+        }
         if layout
             && ["BlockDevice", "Store", "std::fs", "std::io"]
                 .iter()
@@ -47,7 +53,44 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     if library {
         faults.extend(without_source(file));
     }
+    faults.extend(former_names(file));
     faults
+}
+
+/// Returns a fault for each `Debug` that prints another name than its type's.
+fn former_names(file: &Text) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut of = None;
+    for (number, line) in (1..).zip(file.text.lines()) {
+        if let Some((_, name)) = line.split_once("Debug for ") {
+            of = name.split(['<', ' ']).next();
+        }
+        let printed = line
+            .split_once("debug_struct(\"")
+            .and_then(|(_, rest)| rest.split('"').next());
+        if let (Some(name), Some(printed)) = (of, printed)
+            && name != printed
+        {
+            faults.push(file.fault(number, format!("{name} prints itself as {printed}")));
+        }
+    }
+    faults
+}
+
+/// Returns a fault for each module `x.rs` beside a folder `x`: its file is `x/mod.rs`.
+pub(super) fn check_places(files: &[Text]) -> Vec<Fault> {
+    let has_modules = |folder: &str| {
+        let is_module = |path: &str| path.starts_with(folder) && path.ends_with(".rs");
+        files.iter().any(|file| is_module(&file.path))
+    };
+    let sources = files.iter().filter(|file| file.path.contains("src/"));
+    sources
+        .filter(|file| {
+            let module = file.path.strip_suffix(".rs");
+            module.is_some_and(|module| has_modules(&format!("{module}/")))
+        })
+        .map(|file| file.fault(1, "a module with a folder is `mod.rs` in it"))
+        .collect()
 }
 
 /// Returns a fault for each on-disk structure, a type with `repr(C)`, whose documentation has no line
@@ -187,8 +230,32 @@ mod tests {
                 "//! A.\n/// Source: x.\nstruct B;\n/// A.\n/// Source: \n#[repr(C, packed)]\nstruct ARaw(u8);\n",
                 "src/a.rs:7: ARaw has no line `/// Source: ...`",
             ),
+            (
+                "src/a.rs",
+                "//! A.\nconst MOST: u32 = 1;\n",
+                "src/a.rs:2: a limit is named MAX_ and what it limits",
+            ),
+            (
+                "src/a.rs",
+                "//! A.\nimpl fmt::Debug for New<'_> {\n    f.debug_struct(\"Old\")\n",
+                "src/a.rs:3: New prints itself as Old",
+            ),
         ] {
             assert_eq!(faults(path, code), [expected]);
         }
+    }
+
+    #[test]
+    fn a_module_with_a_folder_is_in_it() {
+        let files = ["src/a/mod.rs", "src/a/b.rs", "src/b.rs", "src/b/c.rs"];
+        let files = files.map(|path| text(path, "//! A.\n"));
+        let faults: Vec<_> = check_places(&files)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            faults,
+            ["src/b.rs:1: a module with a folder is `mod.rs` in it"]
+        );
     }
 }

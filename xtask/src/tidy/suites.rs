@@ -26,7 +26,7 @@ const COVERED: &[(&str, &str)] = &[
     ),
     ("crates/core/src/device/slice.rs", "tests/conformance.rs"),
     (
-        "crates/core/src/store/local/file.rs",
+        "crates/core/src/store/local/file/mod.rs",
         "tests/conformance.rs",
     ),
     ("crates/core/src/store/local/mod.rs", "tests/conformance.rs"),

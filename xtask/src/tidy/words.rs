@@ -46,19 +46,6 @@ const CONSTRUCTORS: [&str; 7] = [
 /// Maximum number of types of one name in a crate.
 const MAX_TYPES: usize = 3;
 
-/// Names with more types than that, and their number, which must not grow.
-const MANY_TYPES: [(&str, &str, usize); 9] = [
-    ("src", "CreateOptions", 5),
-    ("src", "Contents", 4),
-    ("src", "Geometry", 4),
-    ("src", "Options", 4),
-    ("src", "Owner", 4),
-    ("src", "Plan", 4),
-    ("src", "Shared", 4),
-    ("src", "Source", 4),
-    ("src", "Target", 4),
-];
-
 /// Maximum number of characters in the subject of a commit.
 const MAX_SUBJECT: usize = 72;
 
@@ -149,12 +136,9 @@ pub(super) fn check_types(files: &[Text]) -> Vec<Fault> {
             }
         }
     }
-    let too_many = types.into_iter().filter(|((of, name), found)| {
-        let known = MANY_TYPES
-            .iter()
-            .find(|known| (known.0, known.1) == (*of, name.as_str()));
-        found.len() > known.map_or(MAX_TYPES, |known| known.2)
-    });
+    let too_many = types
+        .into_iter()
+        .filter(|(_, found)| found.len() > MAX_TYPES);
     too_many.flat_map(|(_, faults)| faults).collect()
 }
 

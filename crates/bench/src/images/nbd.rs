@@ -23,7 +23,7 @@ const EXPORT_NAME: u32 = 1;
 const READ_ONLY: u16 = 1 << 1;
 const SENDS_TRIM: u16 = 1 << 5;
 /// Maximum request in bytes that every server supports.
-const MOST: usize = 32 << 20;
+const MAX_REQUEST: usize = 32 << 20;
 
 /// Request types.
 #[derive(Debug, Clone, Copy)]
@@ -144,10 +144,10 @@ impl BlockDevice for NbdDisk {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
-        for (n, piece) in buf.chunks_mut(MOST).enumerate() {
+        for (n, piece) in buf.chunks_mut(MAX_REQUEST).enumerate() {
             self.ask(
                 Command::Read,
-                offset + (n * MOST) as u64,
+                offset + (n * MAX_REQUEST) as u64,
                 piece.len() as u64,
                 &[],
                 piece,
@@ -158,10 +158,10 @@ impl BlockDevice for NbdDisk {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
-        for (n, piece) in buf.chunks(MOST).enumerate() {
+        for (n, piece) in buf.chunks(MAX_REQUEST).enumerate() {
             self.ask(
                 Command::Write,
-                offset + (n * MOST) as u64,
+                offset + (n * MAX_REQUEST) as u64,
                 piece.len() as u64,
                 piece,
                 &mut [],

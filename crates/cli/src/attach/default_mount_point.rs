@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 
 const LAYER: &str = "attach";
 /// The number of folders of one name that are tried.
-const MOST: u32 = 1000;
+const MAX_FOLDERS: u32 = 1000;
 
 /// A mount point. If it was made for the mount, it is removed with it.
 pub(super) struct ChosenMountPoint {
@@ -46,7 +46,7 @@ pub(super) fn named(folder: &Path) -> Outcome<ChosenMountPoint> {
                     made: false,
                 }),
                 Some(_) => {
-                    let message = "not empty; a mount would hide its contents";
+                    let message = "the folder is not empty: a mount would hide its contents";
                     Err(Error::conflict(LAYER, message).in_file(folder).into())
                 }
             }
@@ -73,7 +73,7 @@ pub(super) fn named(folder: &Path) -> Outcome<ChosenMountPoint> {
 pub(super) fn for_volume(root: &Path, volume: &str) -> Outcome<ChosenMountPoint> {
     fs::create_dir_all(root).map_err(|source| Error::io(LAYER, "create", source).in_file(root))?;
     let name = usable(volume);
-    for number in 0..MOST {
+    for number in 0..MAX_FOLDERS {
         let numbered = if number == 0 {
             name.clone()
         } else {

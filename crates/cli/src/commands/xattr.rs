@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::source::ImageLocation;
 
 /// The longest value taken from standard input.
-const MOST: u64 = 1 << 30;
+const MAX_VALUE_LEN: u64 = 1 << 30;
 
 /// List, set and remove extended attributes
 ///
@@ -113,12 +113,12 @@ impl Xattr {
 
 fn input() -> Outcome<Vec<u8>> {
     let mut value = Vec::new();
-    let read = io::stdin().take(MOST + 1).read_to_end(&mut value);
+    let read = io::stdin().take(MAX_VALUE_LEN + 1).read_to_end(&mut value);
     read.map_err(|error| Failure::from(Error::io("xattr", "read standard input", error)))?;
-    match value.len() as u64 > MOST {
+    match value.len() as u64 > MAX_VALUE_LEN {
         true => Err(Error::limit(
             "xattr",
-            format!("standard input has more than {MOST} bytes"),
+            format!("standard input has more than {MAX_VALUE_LEN} bytes"),
         )
         .into()),
         false => Ok(value),

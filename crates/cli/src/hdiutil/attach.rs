@@ -272,5 +272,5 @@ fn tell(call: &Call, entry: &Entry) -> Outcome {
             place.unwrap_or_default()
         )
     };
-    call.tell(&entities.iter().map(line).collect::<String>())
+    call.print(&entities.iter().map(line).collect::<String>())
 }

@@ -250,7 +250,7 @@ impl Call {
         if self.has("plist") {
             return self.plist(Plist::Array(texts().map(Plist::String).collect()));
         }
-        self.tell(
+        self.print(
             &texts()
                 .map(|path| format!("created: {path}\n"))
                 .collect::<String>(),
@@ -258,7 +258,7 @@ impl Call {
     }
 
     /// Prints a result.
-    pub(super) fn tell(&self, text: &str) -> Outcome {
+    pub(super) fn print(&self, text: &str) -> Outcome {
         use std::io::Write;
         if !self.has("quiet") {
             let mut out = self.output.stdout();
@@ -275,7 +275,7 @@ impl Call {
             |error: plist::Error| Error::invalid("property list", "write").caused_by(error);
         value.to_writer_xml(&mut bytes).map_err(failed)?;
         bytes.push(b'\n');
-        self.tell(&String::from_utf8_lossy(&bytes))
+        self.print(&String::from_utf8_lossy(&bytes))
     }
 }
 

@@ -44,5 +44,5 @@ fn run(call: &Call) -> Outcome {
             ("checksum-value", text(sum)),
         ]));
     }
-    call.tell(&format!("{name}: ${}\n", sum.to_uppercase()))
+    call.print(&format!("{name}: ${}\n", sum.to_uppercase()))
 }

@@ -39,5 +39,5 @@ fn run(call: &Call) -> Outcome {
 /// Detaches an image by its device name or mount point.
 pub(super) fn end(call: &Call, what: &str, force: bool) -> Outcome {
     let detached = attach::detach(what.as_ref(), force)?;
-    call.tell(&format!("\"{}\" ejected.\n", detached.device))
+    call.print(&format!("\"{}\" ejected.\n", detached.device))
 }

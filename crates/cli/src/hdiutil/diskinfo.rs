@@ -50,7 +50,7 @@ pub(super) fn run(call: &Call) -> Outcome {
         };
         let _ = writeln!(out, "   {:26}{value}", format!("{label}:"));
     }
-    call.tell(&out)
+    call.print(&out)
 }
 
 /// The lines of the text, and the keys of their values.

@@ -290,7 +290,7 @@ fn resize(call: &Call) -> Outcome {
         if call.has("plist") {
             return call.plist(dictionary(sizes.map(|(what, bytes)| (what, number(bytes)))));
         }
-        return call.tell(
+        return call.print(
             &sizes
                 .map(|(what, bytes)| format!("{what}: {bytes}\n"))
                 .concat(),

@@ -57,6 +57,6 @@ fn run(call: &Call) -> Outcome {
     if call.has("plist") {
         call.plist(Plist::Array(list))
     } else {
-        call.tell(&out)
+        call.print(&out)
     }
 }

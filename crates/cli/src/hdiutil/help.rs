@@ -20,13 +20,13 @@ pub(super) const VERB: Verb = Verb {
 
 fn run(call: &Call) -> Outcome {
     if call.has("markdown") {
-        return call.tell(&doc::markdown());
+        return call.print(&doc::markdown());
     }
     let verbs = VERBS.iter().filter(|verb| verb.run.is_some());
     let lines = verbs
         .map(|verb| format!("  {:12} {}\n", verb.names[0], verb.says))
         .collect::<String>();
-    call.tell(&format!(
+    call.print(&format!(
         "usage: hdiutil <verb> <options>\n{lines}docs/hdiutil.md lists all options \
                         and their support.\n"
     ))

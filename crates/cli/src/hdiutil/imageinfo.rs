@@ -54,7 +54,7 @@ fn locked(call: &Call, failure: Failure) -> Outcome {
     }
     let format = if is_bundle { "UDSB" } else { "unknown" };
     if call.has("format") {
-        return call.tell(&format!("{format}\n"));
+        return call.print(&format!("{format}\n"));
     }
     if call.has("plist") {
         let properties = dictionary([("Encrypted", Plist::Boolean(true))]);
@@ -65,7 +65,7 @@ fn locked(call: &Call, failure: Failure) -> Outcome {
             ("Backing Store Information", place),
         ]));
     }
-    call.tell(&format!("Format: {format}\nEncrypted: true\n"))
+    call.print(&format!("Format: {format}\nEncrypted: true\n"))
 }
 
 pub(super) fn run(call: &Call) -> Outcome {
@@ -100,10 +100,10 @@ fn describe(call: &Call, image: &Image) -> Outcome {
     let format = image.format();
     let sum = sum_kind(image);
     if call.has("format") {
-        return call.tell(&format!("{}\n", format.code()));
+        return call.print(&format!("{}\n", format.code()));
     }
     if call.has("checksum") {
-        return call.tell(&format!("{sum}\n"));
+        return call.print(&format!("{sum}\n"));
     }
     if call.has("plist") {
         return call.plist(dictionary(facts(call, image)?));
@@ -119,7 +119,7 @@ fn describe(call: &Call, image: &Image) -> Outcome {
         ("Partitioned", PARTITIONED.to_string()),
         ("Software License Agreement", has_license(image).to_string()),
     ];
-    call.tell(
+    call.print(
         &lines
             .iter()
             .map(|(what, value)| format!("{what}: {value}\n"))

@@ -57,7 +57,7 @@ pub(super) fn run(call: &Call) -> Outcome {
             );
         }
     }
-    call.tell(&out)
+    call.print(&out)
 }
 
 /// Returns the mount point of a device. A served disk is found at its URIs, and a disk shown as a

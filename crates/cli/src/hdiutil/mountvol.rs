@@ -33,5 +33,5 @@ pub(super) fn run(call: &Call) -> Outcome {
         ];
         return call.plist(dictionary(entity));
     }
-    call.tell(&format!("/dev/{name}\t{folder}\n"))
+    call.print(&format!("/dev/{name}\t{folder}\n"))
 }

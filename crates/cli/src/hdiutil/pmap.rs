@@ -78,7 +78,7 @@ fn run(call: &Call) -> Outcome {
         }
         out.push('\n');
     }
-    call.tell(&out)
+    call.print(&out)
 }
 
 /// Returns the entry `partitions` of `imageinfo -plist`: every area of the disk. The structures of

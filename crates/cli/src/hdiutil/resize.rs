@@ -139,5 +139,5 @@ fn tell_limits(call: &Call) -> Outcome {
     } else {
         ""
     };
-    call.tell(&format!("{head}{min}\t{current}\t{max}\n"))
+    call.print(&format!("{head}{min}\t{current}\t{max}\n"))
 }

@@ -51,7 +51,7 @@ fn run(call: &Call) -> Outcome {
         }
     }
     lines += &all;
-    call.tell(&lines)?;
+    call.print(&lines)?;
     if !call.has("quiet") {
         eprintln!("hdiutil: verify: checksum of \"{path}\" is VALID");
     }

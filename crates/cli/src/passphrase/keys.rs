@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 
-use super::source::{LONGEST, all, line_of};
+use super::source::{MAX_SECRET_LEN, all, line_of};
 use super::{Passphrase, VolumePassphrase};
 
 /// The keys of an encrypted image and of the encrypted volumes in it.
@@ -175,9 +175,10 @@ fn private_key(path: &Path) -> Result<PrivateKey> {
     let pem = File::open(path)
         .and_then(all)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => {
-                Error::invalid("--private-key", format!("longer than {LONGEST} bytes"))
-            }
+            io::ErrorKind::FileTooLarge => Error::invalid(
+                "--private-key",
+                format!("longer than {MAX_SECRET_LEN} bytes"),
+            ),
             _ => Error::io("--private-key", "read the private key", error),
         })?;
     PrivateKey::parse(&pem)
@@ -188,9 +189,10 @@ pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
     let bytes = File::open(path)
         .and_then(all)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => {
-                Error::invalid("--certificate", format!("longer than {LONGEST} bytes"))
-            }
+            io::ErrorKind::FileTooLarge => Error::invalid(
+                "--certificate",
+                format!("longer than {MAX_SECRET_LEN} bytes"),
+            ),
             _ => Error::io("--certificate", "read the certificate", error),
         });
     bytes

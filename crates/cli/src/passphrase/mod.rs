@@ -29,7 +29,8 @@ use source::Source;
 
 /// The hint for a missing or wrong key of an image.
 pub(crate) const HINT: &str = "use --passfile FILE, --passfd N, --passenv NAME or --stdinpass for \
-                               a passphrase, --private-key FILE for a private key";
+                               a passphrase (a line break at its end does not count), \
+                               --private-key FILE for a private key";
 
 /// The hint for a missing or wrong key of a volume.
 pub(crate) const VOLUME_HINT: &str = "use --volume-passfile FILE, --volume-passfd N, \

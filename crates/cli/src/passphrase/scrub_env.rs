@@ -23,7 +23,7 @@ use super::{ImagePassphraseRole, NewPassphraseRole, Role, VolumePassphraseRole};
 /// separated by spaces.
 const PIPES: &str = "BANDSAW_PASSENV";
 /// The capacity of a pipe on every Linux and macOS.
-const LONGEST: usize = 16 << 10;
+const PIPE_CAPACITY: usize = 16 << 10;
 
 /// The options that name an environment variable.
 const OPTIONS: [&str; 3] = [
@@ -65,7 +65,7 @@ pub(crate) fn hide(words: &[OsString]) {
 
 /// Returns a pipe that holds `value` and stays open in child programs.
 fn pipe_of(value: &[u8]) -> io::Result<OwnedFd> {
-    if value.len() > LONGEST {
+    if value.len() > PIPE_CAPACITY {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let (read, mut write) = io::pipe()?;
@@ -126,13 +126,13 @@ mod tests {
 
     #[test]
     fn a_pipe_holds_what_was_written_before_anybody_reads() {
-        let pipe = pipe_of(&[7; LONGEST]).unwrap();
+        let pipe = pipe_of(&[7; PIPE_CAPACITY]).unwrap();
         assert_eq!(
             all(File::open(format!("/dev/fd/{}", pipe.as_raw_fd())).unwrap())
                 .unwrap()
                 .len(),
-            LONGEST
+            PIPE_CAPACITY
         );
-        assert!(pipe_of(&[7; LONGEST + 1]).is_err());
+        assert!(pipe_of(&[7; PIPE_CAPACITY + 1]).is_err());
     }
 }

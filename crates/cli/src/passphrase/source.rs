@@ -12,7 +12,7 @@ use bandsaw::{Error, Result, platform};
 use super::{scrub_env, stdin};
 
 /// The longest passphrase: a longer file is probably the wrong one.
-pub(super) const LONGEST: usize = 64 << 10;
+pub(super) const MAX_SECRET_LEN: usize = 64 << 10;
 
 /// The source of one passphrase, with its option.
 #[derive(Debug, Clone, Default)]
@@ -99,7 +99,7 @@ fn ask(question: &str) -> Result<Secret> {
 fn failed(option: &'static str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::FileTooLarge => {
-            Error::invalid(option, format!("longer than {LONGEST} bytes"))
+            Error::invalid(option, format!("longer than {MAX_SECRET_LEN} bytes"))
         }
         _ => Error::io(option, "read the passphrase", error),
     }
@@ -124,10 +124,10 @@ fn without_newline(from: impl Read) -> io::Result<Secret> {
 /// Reads all of a file that holds a secret.
 pub(super) fn all(from: impl Read) -> io::Result<Secret> {
     // Growing the buffer would leave copies that are never wiped.
-    let mut bytes = Vec::with_capacity(LONGEST + 1);
-    let read = from.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
+    let mut bytes = Vec::with_capacity(MAX_SECRET_LEN + 1);
+    let read = from.take(MAX_SECRET_LEN as u64 + 1).read_to_end(&mut bytes);
     let secret = Secret::new(bytes);
-    if secret.len() > LONGEST {
+    if secret.len() > MAX_SECRET_LEN {
         Err(io::ErrorKind::FileTooLarge.into())
     } else {
         read.map(|_| secret)
@@ -143,9 +143,9 @@ mod tests {
         assert_eq!(&*without_newline(&b"a\n\n"[..]).unwrap(), b"a\n");
         assert_eq!(&*without_newline(&b" a\0b "[..]).unwrap(), b" a\0b ");
         assert_eq!(
-            without_newline(&[b'x'; LONGEST][..]).unwrap().len(),
-            LONGEST
+            without_newline(&[b'x'; MAX_SECRET_LEN][..]).unwrap().len(),
+            MAX_SECRET_LEN
         );
-        assert!(without_newline(&[b'x'; LONGEST + 1][..]).is_err());
+        assert!(without_newline(&[b'x'; MAX_SECRET_LEN + 1][..]).is_err());
     }
 }

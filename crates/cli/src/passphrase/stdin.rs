@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use bandsaw::crypt::Secret;
 use bandsaw::sync::Mutex;
 
-use super::source::LONGEST;
+use super::source::MAX_SECRET_LEN;
 
 /// The passphrases read so far: standard input can be read only once, and the second may be needed
 /// first.
@@ -54,7 +54,7 @@ impl Pieces {
 /// Reads up to the next NUL, as `hdiutil -stdinpass` does. Returns true if the input ended instead.
 fn next(from: &mut impl Read) -> io::Result<(Secret, bool)> {
     // Growing the buffer would leave copies that are never wiped.
-    let mut bytes = Vec::with_capacity(LONGEST);
+    let mut bytes = Vec::with_capacity(MAX_SECRET_LEN);
     let ended = fill(&mut bytes, from);
     let piece = Secret::new(bytes);
     ended.map(|ended| (piece, ended))
@@ -66,7 +66,9 @@ fn fill(bytes: &mut Vec<u8>, from: &mut impl Read) -> io::Result<bool> {
         match from.read(&mut byte) {
             Ok(0) => return Ok(true),
             Ok(_) if byte == [0] => return Ok(false),
-            Ok(_) if bytes.len() == LONGEST => return Err(io::ErrorKind::FileTooLarge.into()),
+            Ok(_) if bytes.len() == MAX_SECRET_LEN => {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
             Ok(_) => bytes.push(byte[0]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -132,8 +134,8 @@ mod tests {
 
     #[test]
     fn an_endless_passphrase_is_refused() {
-        let long = vec![b'x'; LONGEST];
-        assert_eq!(next(&mut &long[..]).unwrap().0.len(), LONGEST);
+        let long = vec![b'x'; MAX_SECRET_LEN];
+        assert_eq!(next(&mut &long[..]).unwrap().0.len(), MAX_SECRET_LEN);
         assert!(next(&mut io::repeat(b'x')).is_err());
     }
 }

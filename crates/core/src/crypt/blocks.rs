@@ -222,7 +222,7 @@ impl CipherBlocks {
 
 impl fmt::Debug for CipherBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks")
+        f.debug_struct("CipherBlocks")
             .field("sectors", &self.sectors)
             .field("blank", &self.blank)
             .finish_non_exhaustive()

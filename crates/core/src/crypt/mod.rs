@@ -55,4 +55,7 @@ pub use xts::{Xts, decrypt_xts_unit, encrypt_xts_unit};
 
 /// Sources of the layouts, which declare the fields that tests damage one by one.
 #[cfg(feature = "testing")]
-pub const LAYOUTS: [&str; 2] = [include_str!("layout.rs"), include_str!("layout/entry.rs")];
+pub const LAYOUTS: [&str; 2] = [
+    include_str!("layout/mod.rs"),
+    include_str!("layout/entry.rs"),
+];

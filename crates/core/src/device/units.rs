@@ -190,7 +190,7 @@ impl fmt::Debug for UnitLocks {
             .iter()
             .map(|shard| shard.in_use.lock().len())
             .sum();
-        f.debug_struct("Units").field("held", &held).finish()
+        f.debug_struct("UnitLocks").field("held", &held).finish()
     }
 }
 

@@ -138,11 +138,11 @@ fn whole(
     mut ask: impl FnMut() -> rustix::io::Result<usize>,
     mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> io::Result<Vec<u8>> {
-    const MOST: usize = 1 << 30;
+    const MAX_LIST_LEN: usize = 1 << 30;
     loop {
         let length = ask()?;
-        if length > MOST {
-            let what = format!("the value has {length} bytes: the maximum is {MOST}");
+        if length > MAX_LIST_LEN {
+            let what = format!("the value has {length} bytes: the maximum is {MAX_LIST_LEN}");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         let mut buf = vec![0; length + 1];

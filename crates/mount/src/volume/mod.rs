@@ -24,11 +24,11 @@ use fuser::{
 use self::files::{Files, Volume};
 use self::handles::{Handle, Handles};
 use crate::events::Notes;
-use crate::gate::Gate;
+use crate::shutdown::ShutdownGate;
 use crate::stat::{self, View};
 
 /// Lifetime of the kernel's cache entries: no other process changes the volume.
-pub(crate) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const CACHE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// Lifetime of the cached attributes of a folder that may change. A reply computed before a change
 /// of the folder may reach the kernel after it and be cached as current; its dates would be wrong
 /// for the whole lifetime.
@@ -61,7 +61,7 @@ pub(crate) struct VolumeFs {
     view: View,
     files: Files,
     handles: Handles,
-    gate: Arc<Gate>,
+    gate: Arc<ShutdownGate>,
     events: Arc<Notes>,
     /// True if the kernel's write-back cache is enabled.
     gathers: bool,
@@ -85,7 +85,7 @@ pub(crate) struct VolumeFsOptions {
     pub(crate) gathers: bool,
     pub(crate) decomposed: bool,
     pub(crate) epoch: Option<Timestamp>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<ShutdownGate>,
     pub(crate) events: Arc<Notes>,
 }
 
@@ -143,7 +143,7 @@ impl VolumeFs {
         let one_spelling =
             name.is_ascii() && !(self.folds && name.bytes().any(|byte| byte.is_ascii_alphabetic()));
         if one_spelling || self.change.is_none() {
-            LONG
+            CACHE_LIFETIME
         } else {
             Duration::ZERO
         }
@@ -154,7 +154,7 @@ impl VolumeFs {
         if found.kind == FileKind::Folder && self.change.is_some() {
             SHORT
         } else {
-            LONG
+            CACHE_LIFETIME
         }
     }
 

@@ -12,7 +12,7 @@ const PREFIX: &str = "user.";
 /// Prefixes with a meaning for Linux, which asks for some of them by itself.
 const OF_LINUX: [&str; 3] = ["security.", "system.", "trusted."];
 /// Maximum size of a value in Linux's system calls, in bytes.
-const MOST: u64 = 64 << 10;
+const MAX_VALUE_LEN: u64 = 64 << 10;
 /// Flags of setxattr(2).
 const CREATE: i32 = 1;
 const REPLACE: i32 = 2;
@@ -51,7 +51,7 @@ impl VolumeFs {
                 return Ok(None);
             };
             let len = value.info().len;
-            if len > MOST {
+            if len > MAX_VALUE_LEN {
                 return Err(Error::limit(
                     "mount",
                     "the attribute is too large for Linux (limit 64 KiB)",

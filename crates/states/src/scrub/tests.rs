@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::progress::Silent;
 use bandsaw::store::Local;
 
@@ -21,7 +21,7 @@ impl Fixture {
         let fixture = Self {
             scratch: tempfile::tempdir().unwrap(),
         };
-        let options = CreateOptions {
+        let options = BundleOptions {
             len: 4 << 20,
             band_size: Some(1 << 20),
         };
@@ -128,7 +128,7 @@ fn rot_is_found_and_repaired_from_a_copy() {
     assert!(done.findings.is_empty());
 }
 
-/// Fault of an earlier design: newer bands were overwritten with older ones of the copy.
+/// Newer bands must not be overwritten with older ones of the copy.
 #[test]
 fn bands_that_were_written_since_are_never_repaired() {
     let fixture = Fixture::new();

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::progress::{Progress, Silent};
 use bandsaw::store::Local;
 use bandsaw_states::{
-    BundleFolder, Change, KeepOptions, Kept, RolledBack, Shelf, Soundness, keep, roll_back, undo,
+    BundleFolder, Change, KeepOptions, KeepReport, RolledBack, Shelf, Soundness, keep, roll_back,
+    undo,
 };
 use sha2::{Digest, Sha256};
 
@@ -69,7 +70,7 @@ impl Fixture {
             scratch,
             random: Random::new(seed),
         };
-        let options = CreateOptions {
+        let options = BundleOptions {
             len: BANDS << 20,
             band_size: Some(1 << 20),
         };
@@ -98,11 +99,11 @@ impl Fixture {
         open(&self.path())
     }
 
-    pub(crate) fn keep(&self) -> Kept {
+    pub(crate) fn keep(&self) -> KeepReport {
         self.keep_as(Soundness::Sound).unwrap()
     }
 
-    pub(crate) fn keep_as(&self, soundness: Soundness) -> bandsaw::Result<Kept> {
+    pub(crate) fn keep_as(&self, soundness: Soundness) -> bandsaw::Result<KeepReport> {
         let (bundle, shelf) = self.open();
         keep(&bundle, &shelf, &options(&|_| Ok(soundness)), &Silent)
     }

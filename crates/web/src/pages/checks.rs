@@ -15,10 +15,10 @@ use maud::{Markup, html};
 use super::layout::{self, Frame};
 use super::work;
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::job::{Job, JobKind, JobResult};
 use crate::query::address;
 use crate::reply::{Refusal, page, see, set};
+use crate::request_checks::Visit;
 use crate::text;
 
 /// Time between two events of progress.

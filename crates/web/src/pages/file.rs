@@ -18,11 +18,11 @@ use super::preview::{Media, Preview};
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
 use crate::archive;
-use crate::gate::Visit;
 use crate::names::{disposition, visible};
 use crate::open_images::OpenImage;
-use crate::range::Asked;
+use crate::range::RequestedRange;
 use crate::reply::{CONTENT_POLICY, Refusal, large_page, set};
+use crate::request_checks::Visit;
 use crate::session::Session;
 use crate::stream::{self, ArchiveSink};
 use crate::text;
@@ -288,10 +288,10 @@ pub(crate) async fn raw(
     let condition = headers.get(header::IF_RANGE).map(|value| value.as_bytes());
     let range = headers.get(header::RANGE).map(|value| value.as_bytes());
     let range = range.filter(|_| condition.is_none_or(|condition| condition == tag.as_bytes()));
-    let (status, part) = match Asked::parse(range, length) {
-        Asked::All => (StatusCode::OK, 0..length),
-        Asked::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
-        Asked::Unsatisfiable => {
+    let (status, part) = match RequestedRange::parse(range, length) {
+        RequestedRange::All => (StatusCode::OK, 0..length),
+        RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
+        RequestedRange::Unsatisfiable => {
             let mut response = StatusCode::RANGE_NOT_SATISFIABLE.into_response();
             set(
                 &mut response,

@@ -15,9 +15,9 @@ use maud::html;
 use super::folder::{breadcrumb, kind};
 use super::{layout, open_volume, refusal_in, work};
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::reply::{Refusal, set};
+use crate::request_checks::Visit;
 use crate::stream::{self, ArchiveSink};
 
 /// Results of a search.

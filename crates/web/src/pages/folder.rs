@@ -15,10 +15,10 @@ use maud::{Markup, html};
 use super::layout::{self, Frame};
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::query::Fields;
 use crate::reply::{Refusal, large_page};
+use crate::request_checks::Visit;
 use crate::text;
 
 /// Most entries on a page.

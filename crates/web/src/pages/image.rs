@@ -16,10 +16,10 @@ use super::layout::{self, Frame};
 use super::list::{described, user};
 use super::{refuse, work};
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::open_images::{OpenImage, VolumeId};
 use crate::reply::{Refusal, page};
+use crate::request_checks::Visit;
 use crate::session::Session;
 
 /// Snapshots of a volume that are listed.

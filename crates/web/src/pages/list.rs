@@ -16,11 +16,11 @@ use maud::{Markup, html};
 use super::layout::{self, Frame};
 use super::work;
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::open_images::options;
 use crate::query::address;
 use crate::reply::{Refusal, page};
+use crate::request_checks::Visit;
 use crate::roots::{FoundImage, Located};
 use crate::text;
 

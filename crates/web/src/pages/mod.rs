@@ -24,12 +24,12 @@ use bandsaw::{Error, Kind, Reason};
 use maud::html;
 
 use crate::app::{App, Target};
-use crate::gate::{ICON, LOGIN, OPEN, SCRIPT, STYLE, Visit, gate};
 use crate::open_images::OpenImage;
 use crate::reply::{Refusal, set};
+use crate::request_checks::{ICON, LOGIN, OPEN, SCRIPT, STYLE, Visit, check_request};
 use crate::text;
 
-/// Returns the routes of all pages, behind the gate.
+/// Returns the routes of all pages, behind the checks of requests.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let base = app.site.base.clone();
     let at = |page: &str| format!("{base}{page}");
@@ -57,7 +57,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(&at(SCRIPT), get(script))
         .route(&at(ICON), get(icon))
         .fallback(missing)
-        .layer(from_fn_with_state(app.clone(), gate))
+        .layer(from_fn_with_state(app.clone(), check_request))
         .with_state(app)
 }
 

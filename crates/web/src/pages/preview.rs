@@ -15,9 +15,9 @@ use super::folder::breadcrumb;
 use super::layout::{self, Frame};
 use super::{file, open_volume, refusal_in, work};
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::reply::{Refusal, large_page};
+use crate::request_checks::Visit;
 use crate::text;
 
 /// Bytes at the start of a file that tell its type.

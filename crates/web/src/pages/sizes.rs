@@ -15,10 +15,10 @@ use super::folder::breadcrumb;
 use super::layout::{self, Frame};
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::open_images::OpenImage;
 use crate::reply::{Refusal, large_page};
+use crate::request_checks::Visit;
 use crate::text;
 use crate::treemap::{Area, divide};
 

@@ -15,9 +15,9 @@ use maud::{Markup, html};
 use super::layout::{self, Frame};
 use super::{open_image, refusal_in, work};
 use crate::app::{App, Target};
-use crate::gate::Visit;
 use crate::names::visible;
 use crate::reply::{Refusal, large_page};
+use crate::request_checks::Visit;
 
 /// Cells of a row of the map, and most rows.
 const WIDTH: u64 = 64;

@@ -15,11 +15,11 @@ use zeroize::Zeroizing;
 
 use super::{layout, refuse, work};
 use crate::app::{App, Login, Target};
-use crate::gate::{Form, Peer, Visit, cookie, welcome};
 use crate::key_ring::ImageKeys;
 use crate::open_images::options;
 use crate::query::Fields;
 use crate::reply::{Refusal, page, see, set};
+use crate::request_checks::{Form, Peer, Visit, cookie, welcome};
 use crate::session::Session;
 use crate::text;
 

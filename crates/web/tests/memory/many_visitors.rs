@@ -16,7 +16,7 @@ use crate::common::{Images, Site};
 const FILES: usize = 100_000;
 const VISITORS: usize = 50;
 /// Bytes that the server may take for all visitors.
-const MOST: u64 = 300 << 20;
+const MAX_MEMORY: u64 = 300 << 20;
 
 fn status(field: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
@@ -130,5 +130,8 @@ fn many_visitors_of_a_large_folder_need_little_memory() {
         now >> 20
     );
     // The memory for making the image is not the server's.
-    assert!(most.saturating_sub(now) < MOST || most <= before, "{most}");
+    assert!(
+        most.saturating_sub(now) < MAX_MEMORY || most <= before,
+        "{most}"
+    );
 }

@@ -116,7 +116,7 @@ impl SlotCache {
 
 impl fmt::Debug for SlotCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
+        f.debug_struct("SlotCache")
             .field("slots", &self.all().len())
             .finish_non_exhaustive()
     }

@@ -80,7 +80,7 @@ impl Bands {
 mod tests {
     use std::sync::Arc;
 
-    use crate::container::sparsebundle::{Bundle, CreateOptions};
+    use crate::container::sparsebundle::{Bundle, BundleOptions};
     use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
     use crate::store::{MemoryStore, Put, Store};
 
@@ -92,7 +92,7 @@ mod tests {
         let len = 1_000_000 * MIB;
         let bundle = Bundle::create(
             store.clone(),
-            &CreateOptions {
+            &BundleOptions {
                 len,
                 band_size: Some(MIB),
             },

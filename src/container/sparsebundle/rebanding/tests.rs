@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::{Bundle, CreateOptions, TOKEN, encryption};
+use super::super::{Bundle, BundleOptions, TOKEN, encryption};
 use super::*;
 use crate::crypt::{KeyMaterial, KeyWrap, LockedHeader, Protection, Secret};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, is_zero};
@@ -36,7 +36,7 @@ struct StoreCase {
 
 impl StoreCase {
     fn new(store: Arc<dyn Store>, band_size: u64, encrypted: bool) -> Self {
-        let options = CreateOptions {
+        let options = BundleOptions {
             len: DISK,
             band_size: Some(band_size),
         };

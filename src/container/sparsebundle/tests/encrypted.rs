@@ -250,7 +250,7 @@ fn a_band_truncated_within_a_cipher_block_is_used_up_to_it() {
 fn sizes_that_cannot_be_encrypted_are_refused() {
     let refused = |len, band_size, block| {
         let (store, shared) = memory();
-        let options = CreateOptions {
+        let options = BundleOptions {
             len,
             band_size: Some(band_size),
         };

@@ -16,8 +16,8 @@ fn memory() -> (MemoryStore, Arc<dyn Store>) {
     (store.clone(), Arc::new(store))
 }
 
-fn options(len: u64) -> CreateOptions {
-    CreateOptions {
+fn options(len: u64) -> BundleOptions {
+    BundleOptions {
         len,
         band_size: Some(BAND),
     }
@@ -119,7 +119,7 @@ fn band_sizes_are_used_as_asked_or_refused() {
     for size in [1 << 20, (1 << 20) + 512, 8 << 30] {
         let bundle = Bundle::create(
             memory().1,
-            &CreateOptions {
+            &BundleOptions {
                 len: 512,
                 band_size: Some(size),
             },
@@ -132,7 +132,7 @@ fn band_sizes_are_used_as_asked_or_refused() {
         let (store, shared) = memory();
         let error = Bundle::create(
             shared,
-            &CreateOptions {
+            &BundleOptions {
                 len: 512,
                 band_size: Some(size),
             },
@@ -143,7 +143,7 @@ fn band_sizes_are_used_as_asked_or_refused() {
     }
     let many = Bundle::create(
         memory().1,
-        &CreateOptions {
+        &BundleOptions {
             len: 100_001 << 20,
             band_size: Some(BAND),
         },
@@ -650,7 +650,7 @@ fn more_bands_than_are_kept_open() {
     let len = 5000 * band_size;
     let bundle = Bundle::create(
         Arc::new(Local::new(folder.path())),
-        &CreateOptions {
+        &BundleOptions {
             len,
             band_size: Some(band_size),
         },

@@ -38,9 +38,9 @@ const TITLE: &str = "bandsaw cache 1";
 const FRAME: usize = 9;
 /// Minimum length in bytes at which the journal is rewritten, if it is also at least four times as
 /// long as after the last rewrite.
-const LONG: u64 = 4 << 20;
+const MAX_GROWTH: u64 = 4 << 20;
 /// Maximum length in bytes of a journal that is read.
-const LONGEST: u64 = 1 << 30;
+const MAX_LEN: u64 = 1 << 30;
 
 /// The recorded state of a name.
 #[derive(Debug, Clone)]
@@ -237,7 +237,7 @@ impl Journal {
         let Some(file) = self
             .file
             .clone()
-            .filter(|_| self.len < LONG.max(self.first * 4))
+            .filter(|_| self.len < MAX_GROWTH.max(self.first * 4))
         else {
             self.count(names, flush);
             return self.rewrite();
@@ -346,10 +346,10 @@ pub(super) fn load(store: &dyn Store) -> Result<Stored> {
         return Ok(Stored::default());
     };
     let len = file.info().len;
-    if len > LONGEST {
+    if len > MAX_LEN {
         return Err(Error::limit(
             LAYER,
-            format!("expected at most {LONGEST} bytes, found {len}"),
+            format!("expected at most {MAX_LEN} bytes, found {len}"),
         )
         .in_file(JOURNAL));
     }

@@ -184,11 +184,11 @@ impl MeasurementArgs {
 
 /// Parses a pause, which must be finite.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    const MOST: f64 = 86_400.0;
+    const MAX_SECONDS: f64 = 86_400.0;
     let seconds = text
         .parse::<f64>()
         .ok()
-        .filter(|seconds| (0.0..=MOST).contains(seconds));
+        .filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds));
     seconds.ok_or_else(|| "expected seconds, 0 to 86400".to_owned())
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct LzvnEncoder {
 
 impl std::fmt::Debug for LzvnEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("lzvn::Encoder").finish_non_exhaustive()
+        f.debug_struct("LzvnEncoder").finish_non_exhaustive()
     }
 }
 

@@ -4,9 +4,9 @@
 //! change files outside of it.
 
 mod copy;
+mod durable_lock;
 mod file;
 mod folders;
-mod held;
 mod host_path;
 mod mode;
 mod pinned;
@@ -26,8 +26,8 @@ use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name
 use crate::device::BlockDevice;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result, platform};
+use durable_lock::HeldLock;
 use folders::{Folders, split};
-use held::HeldLock;
 use replace::{UNFINISHED, keep_mode, move_new, unfinished_name};
 
 pub use file::LocalFile;
@@ -361,7 +361,7 @@ impl Store for Local {
         let Some((folder, last)) = place else {
             return Ok(Guard::nothing());
         };
-        let opened = held::open(
+        let opened = durable_lock::open(
             &folder,
             last,
             mode,

@@ -88,11 +88,11 @@ pub(super) fn clump(tree: PlannedTree, len: u64, node_size: u16, block_size: u32
 pub(in crate::hfsplus) fn journal_len(len: u64, sector: u32) -> u64 {
     /// Volumes below this length have a small journal.
     const SMALL: u64 = 128 << 20;
-    const MOST: u64 = 512 << 20;
+    const MAX_JOURNAL_LEN: u64 = 512 << 20;
     let wished = if len < SMALL {
         512 << 10
     } else {
-        ((8 << 20) * (1 + len / (100 * GIB))).min(MOST)
+        ((8 << 20) * (1 + len / (100 * GIB))).min(MAX_JOURNAL_LEN)
     };
     wished.max(u64::from(sector) * u64::from(sector) / 16)
 }

@@ -128,6 +128,11 @@ pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
         "the clump size of the catalog file",
     ),
     (
+        |v| v.header().attributes_file.clump_size = 5.into(),
+        Severity::Warning,
+        "the clump size of the attributes file",
+    ),
+    (
         |v| v.header().allocation_file.extents[1].start_block = 8.into(),
         Severity::Damage,
         "file 6: empty extent",

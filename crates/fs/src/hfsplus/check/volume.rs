@@ -73,14 +73,16 @@ pub(super) fn check_header(header: &VolumeHeader, report: &mut Report) {
         }
     }
     let attributes = &raw.attributes_file;
-    // A volume created by macOS violates this rule of its checker.
-    if attributes.total_blocks.get() != 0
-        && (attributes.clump_size.get() == 0 || !header.is_file_clump(attributes.clump_size.get()))
-    {
-        report.note(at(format!(
-            "the clump size of the attributes file is {} bytes, which fsck_hfs changes",
-            attributes.clump_size
-        )));
+    let clump = attributes.clump_size.get();
+    if attributes.total_blocks.get() != 0 && (clump == 0 || !header.is_file_clump(clump)) {
+        let problem = at(format!(
+            "the clump size of the attributes file is {clump} bytes, which fsck_hfs changes"
+        ));
+        // A volume made by macOS has one that is too large for its checker, never a part of a block.
+        match clump.is_multiple_of(header.block_size) {
+            true => report.note(problem),
+            false => report.warning(problem),
+        }
     }
 }
 

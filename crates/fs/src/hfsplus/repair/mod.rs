@@ -391,7 +391,7 @@ impl Rebuilt {
         let grown = (most > total).then_some((most, OldTrees::Keep));
         let mut refused = None;
         for (total_blocks, old_trees) in attempts.into_iter().chain(grown) {
-            match put_together(device, header, total_blocks, old_trees, spill, progress) {
+            match assemble_volume(device, header, total_blocks, old_trees, spill, progress) {
                 Err(error) if error.kind() == Kind::Limit => refused = Some(error),
                 done => return done,
             }
@@ -401,7 +401,7 @@ impl Rebuilt {
 }
 
 /// Assembles the repaired volume, of `total_blocks`, on a view.
-fn put_together(
+fn assemble_volume(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
     total_blocks: u32,

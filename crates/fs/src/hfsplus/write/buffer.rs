@@ -11,7 +11,7 @@ use bandsaw_core::sync::RwLock;
 
 const LAYER: &str = "hfs+ buffer";
 /// Maximum page size in bytes; larger blocks are buffered in parts.
-const MOST: u32 = 4096;
+const MAX_PAGE_SIZE: u32 = 4096;
 /// Maximum length of adjacent pages that are written together, in bytes: the maximum node size.
 const RUN: usize = 32 << 10;
 
@@ -43,7 +43,7 @@ impl Buffer {
     pub(super) fn new(device: Arc<dyn BlockDevice>, block_size: u32) -> Self {
         Self {
             device,
-            page: block_size.min(MOST).into(),
+            page: block_size.min(MAX_PAGE_SIZE).into(),
             pages: RwLock::default(),
         }
     }

@@ -7,17 +7,17 @@ use bandsaw::{Error, Kind};
 
 use crate::buffers::Buffers;
 use crate::channel::Channel;
-use crate::dispatch::LatencyMean;
 use crate::events::{EventReceiver, Note, Throttle};
 use crate::export::Export;
 use crate::handshake::Negotiated;
 use crate::known_data::KnownData;
+use crate::latency::LatencyMean;
 use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
 use crate::reply_queue::ReplyQueue;
 
 /// A connection in its transmission phase.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     pub(crate) channel: Arc<Channel>,
     pub(crate) export: Arc<Export>,
     pub(crate) structured: bool,
@@ -48,7 +48,7 @@ impl ErrorReply {
     }
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(
         channel: Arc<Channel>,
         agreement: Negotiated,

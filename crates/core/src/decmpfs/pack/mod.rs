@@ -98,7 +98,7 @@ pub struct PlainContents<'a> {
 
 impl fmt::Debug for PlainContents<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Plain")
+        f.debug_struct("PlainContents")
             .field("len", &self.len)
             .finish_non_exhaustive()
     }

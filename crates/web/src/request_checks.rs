@@ -49,7 +49,7 @@ impl<S: Sync> FromRequestParts<S> for Visit {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        // Only the gate lets a request pass without a session, to pages that do not ask for one.
+        // Only `check_request` lets a request pass without a session, to pages that do not ask for one.
         let visit = parts.extensions.get::<Self>().cloned();
         visit.ok_or_else(|| Refusal::new(StatusCode::UNAUTHORIZED, text::NO_SESSION))
     }
@@ -60,7 +60,11 @@ impl<S: Sync> FromRequestParts<S> for Visit {
 pub(crate) struct Form(pub(crate) Arc<Fields>);
 
 /// Checks a request, lets it pass, and completes the answer.
-pub(crate) async fn gate(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check_request(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut response = match admit(&app, request, next).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),

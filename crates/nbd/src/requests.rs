@@ -5,10 +5,10 @@ use std::ops::Range;
 use bandsaw::device::{AfterDiscard, BlockDevice, ExtentKind};
 use bandsaw::{Error, Kind, Result};
 
+use crate::connection::{Connection, ErrorReply};
 use crate::layout::{
     Command, Request, STATE_HOLE, STATE_ZERO, errno, flag, simple_reply, status_chunk,
 };
-use crate::link::{ErrorReply, Link};
 use crate::platform;
 use crate::reply_queue::Reply;
 
@@ -22,21 +22,23 @@ const FAST_RUNS: usize = 256;
 const MAX_CACHED: u64 = 32 << 20;
 
 /// Serves a request and adds its reply.
-pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
-    let device = &**link.export.device();
+pub(crate) fn perform(connection: &Connection, request: &Request, out: &mut Vec<u8>) {
+    let device = &**connection.export.device();
     let range = request.range();
     let done = match request.command {
-        Command::Flush => device.flush().map_err(|error| link.failed("flush", &error)),
+        Command::Flush => device
+            .flush()
+            .map_err(|error| connection.failed("flush", &error)),
         Command::Trim => device
             .discard(range, AfterDiscard::Any)
             .and_then(|()| durable(device, request))
-            .map_err(|error| link.failed("trim", &error)),
-        Command::WriteZeroes => write_zeroes(link, device, request),
-        Command::Resize => grow(link, device, request.offset),
-        Command::Cache => cache(device, range).map_err(|error| link.failed("cache", &error)),
-        Command::BlockStatus => match runs(link, request) {
+            .map_err(|error| connection.failed("trim", &error)),
+        Command::WriteZeroes => write_zeroes(connection, device, request),
+        Command::Resize => grow(connection, device, request.offset),
+        Command::Cache => cache(device, range).map_err(|error| connection.failed("cache", &error)),
+        Command::BlockStatus => match runs(connection, request) {
             Ok(runs) => return status_chunk(out, request.cookie, &runs),
-            Err(error) => Err(link.failed("block status", &error)),
+            Err(error) => Err(connection.failed("block status", &error)),
         },
         Command::Read | Command::Write | Command::Disconnect | Command::Unknown(_) => Err(
             ErrorReply::new(errno::INVAL, "internal: unexpected command"),
@@ -44,15 +46,17 @@ pub(crate) fn perform(link: &Link, request: &Request, out: &mut Vec<u8>) {
     };
     match done {
         Ok(()) => simple_reply(out, request.cookie, 0),
-        Err(refusal) => link.refuse(out, request, &refusal),
+        Err(refusal) => connection.refuse(out, request, &refusal),
     }
 }
 
 /// Serves a request on a worker thread and posts its reply.
-pub(crate) fn run_on_worker(link: &Link, request: &Request) {
+pub(crate) fn run_on_worker(connection: &Connection, request: &Request) {
     let mut head = Vec::new();
-    link.others.time(0, || perform(link, request, &mut head));
-    link.replies.send(Reply { head, body: None });
+    connection
+        .others
+        .time(0, || perform(connection, request, &mut head));
+    connection.replies.send(Reply { head, body: None });
 }
 
 /// Flushes the device if the request has FUA.
@@ -65,13 +69,13 @@ pub(crate) fn durable(device: &dyn BlockDevice, request: &Request) -> Result<()>
 }
 
 fn write_zeroes(
-    link: &Link,
+    connection: &Connection,
     device: &dyn BlockDevice,
     request: &Request,
 ) -> std::result::Result<(), ErrorReply> {
     let range = request.range();
     let no_hole = request.has(flag::NO_HOLE);
-    let failed = |error| link.failed("write zeroes", &error);
+    let failed = |error| connection.failed("write zeroes", &error);
     if request.has(flag::FAST_ZERO)
         && (no_hole || !is_fast(device, range.clone()).map_err(failed)?)
     {
@@ -91,8 +95,12 @@ fn write_zeroes(
 }
 
 /// Grows the export to a length, durably. New connections see the new length.
-fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<(), ErrorReply> {
-    let _one_at_a_time = link.export.lock_length();
+fn grow(
+    connection: &Connection,
+    device: &dyn BlockDevice,
+    len: u64,
+) -> std::result::Result<(), ErrorReply> {
+    let _one_at_a_time = connection.export.lock_length();
     let info = device.info();
     if len < info.len {
         return Err(ErrorReply::new(
@@ -115,7 +123,7 @@ fn grow(link: &Link, device: &dyn BlockDevice, len: u64) -> std::result::Result<
     };
     grown.map_err(|error| match error.kind() {
         Kind::Unsupported => ErrorReply::new(errno::PERM, error.message()),
-        _ => link.failed("resize", &error),
+        _ => connection.failed("resize", &error),
     })
 }
 
@@ -174,8 +182,8 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
 }
 
 /// Returns the extents of a range, with adjacent ones of equal state merged.
-fn runs(link: &Link, request: &Request) -> Result<Vec<(u32, u32)>> {
-    let device = link.export.device();
+fn runs(connection: &Connection, request: &Request) -> Result<Vec<(u32, u32)>> {
+    let device = connection.export.device();
     let range = request.range();
     let most = if request.has(flag::REQ_ONE) {
         1

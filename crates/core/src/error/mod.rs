@@ -442,9 +442,22 @@ impl fmt::Display for Error {
         }
         f.write_str(&self.0.message)?;
         match &self.0.source {
-            Some(source) => write!(f, ": {source}"),
+            Some(source) => write!(f, ": {}", without_number(&source.to_string())),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns the text of a system error without its number.
+fn without_number(text: &str) -> &str {
+    let is_number = |number: &str| {
+        number
+            .strip_suffix(')')
+            .is_some_and(|n| n.parse::<i32>().is_ok())
+    };
+    match text.rsplit_once(" (os error ") {
+        Some((before, number)) if is_number(number) => before,
+        _ => text,
     }
 }
 
@@ -463,6 +476,17 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_error_is_its_text() {
+        let source = std::io::Error::from_raw_os_error(2);
+        let error = Error::io("file", "open", source).in_file("a");
+        assert_eq!(
+            error.to_string(),
+            "a: file: cannot open: No such file or directory"
+        );
+        assert_eq!(without_number("a (os error b)"), "a (os error b)");
+    }
 
     #[test]
     fn subjects_are_named_once_they_have_a_path() {

@@ -4,13 +4,14 @@
 //! image that is moved to its final name only when it is finished.
 
 mod apfs;
+mod asif_directories;
 pub(crate) mod compare_lists;
 mod container;
 mod contents;
 mod core_storage;
 mod create;
 mod detect;
-mod directories;
+mod disk;
 mod driver;
 pub(crate) mod evidence;
 mod examine;
@@ -34,7 +35,6 @@ mod section;
 pub(crate) mod snapshot;
 mod split_files;
 pub mod stack;
-mod survey;
 mod unlock;
 pub(crate) mod unstored;
 mod volume;

@@ -7,11 +7,11 @@ use fuser::Errno;
 
 /// A gate, open until it is closed permanently.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct ShutdownGate {
     closed: RwLock<bool>,
 }
 
-impl Gate {
+impl ShutdownGate {
     /// Enters a change, which is in progress until the guard is dropped. Fails with ENOTCONN if the
     /// gate is closed.
     pub(crate) fn enter(&self) -> Result<RwLockReadGuard<'_, bool>, Errno> {

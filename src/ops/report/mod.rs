@@ -17,8 +17,8 @@ use crate::size;
 /// Largest number of cells in the map; several units share one if there are more.
 const MAX_CELLS: u64 = 1 << 16;
 
-const STYLE: &str = include_str!("report/style.css");
-const SCRIPT: &str = include_str!("report/map.js");
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("map.js");
 
 /// Returns the page about an open image, which is only read.
 pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
