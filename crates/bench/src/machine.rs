@@ -63,7 +63,7 @@ impl Machine {
         let memory = field(&read("/proc/meminfo"), "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Self {
-            system: format!("{} {}", std::env::consts::OS, release)
+            system: format!("Linux {release}")
                 .trim()
                 .to_owned(),
             processor: field(&read("/proc/cpuinfo"), "model name")

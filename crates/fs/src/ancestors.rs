@@ -1,3 +1,5 @@
+//! Detection of folders that contain themselves.
+
 use crate::{Error, Kind, NodeId, Result};
 
 /// The folders above the current one, to detect one that contains itself, as hard links to folders

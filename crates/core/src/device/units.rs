@@ -233,7 +233,7 @@ mod tests {
             drop(first);
         });
         drop(neighbor);
-        assert_eq!(format!("{units:?}"), "Units { held: 0 }");
+        assert_eq!(format!("{units:?}"), "UnitLocks { held: 0 }");
     }
 
     #[test]
