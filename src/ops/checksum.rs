@@ -9,11 +9,9 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use super::pipeline::{self, DiskPiece};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, ZEROS};
 use crate::progress::Progress;
 use crate::{Error, Result};
-
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A checksum algorithm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -63,9 +63,7 @@ impl Machine {
         let memory = field(&read("/proc/meminfo"), "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Self {
-            system: format!("Linux {release}")
-                .trim()
-                .to_owned(),
+            system: format!("Linux {release}").trim().to_owned(),
             processor: field(&read("/proc/cpuinfo"), "model name")
                 .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bandsaw::device::{AfterDiscard, BlockDevice, ExtentKind};
+use bandsaw::device::{AfterDiscard, BlockDevice, ExtentKind, zeros};
 use bandsaw::{Error, Kind, Result};
 
 use crate::connection::{Connection, ErrorReply};
@@ -12,8 +12,8 @@ use crate::layout::{
 use crate::platform;
 use crate::reply_queue::Reply;
 
-/// Source of explicit zeros.
-static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+/// Maximum number of explicit zeros written at a time, in bytes.
+const MAX_ZEROS: u64 = 1 << 20;
 /// Maximum extents in a block status reply; the client asks again for the rest.
 const MAX_RUNS: usize = 4096;
 /// Maximum extents examined before zeroing counts as slow.
@@ -151,10 +151,11 @@ fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
 }
 
 fn fill(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
+    let zeros = zeros((range.end - range.start).min(MAX_ZEROS) as usize)?;
     let mut at = range.start;
     while at < range.end {
-        let piece = (range.end - at).min(ZEROS.len() as u64);
-        device.write_at(at, &ZEROS[..piece as usize])?;
+        let piece = (range.end - at).min(MAX_ZEROS);
+        device.write_at(at, &zeros[..piece as usize])?;
         at += piece;
     }
     Ok(())

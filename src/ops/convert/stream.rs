@@ -12,7 +12,7 @@ use super::{ConvertOptions, Source};
 use crate::container::Format;
 use crate::container::udif::StreamSink;
 use crate::crypt::{Encryption, KeyMaterial, LockedHeader, Sectors};
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, ZEROS};
 use crate::open::{FileDraft, Image, NewMode};
 use crate::ops::pipeline::{self, DiskPiece, PIECE};
 use crate::progress::Progress;
@@ -20,8 +20,6 @@ use crate::store::FileMode;
 use crate::{Error, Result, platform};
 
 const LAYER: &str = "output";
-
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Writes the disk of `from` to `out` in a format that is written in order: a raw one, or a kind
 /// of UDIF. In a plain raw one, holes and zeros become holes if `out` is a file positioned at its end,

@@ -68,6 +68,9 @@ const LARGEST: u64 = 18_000_000;
 const LARGEST_SMALL: u64 = 8_000_000;
 const SMALL: [&str; 1] = ["--no-default-features"];
 
+/// The linker's script that leaves out what only unwinding reads.
+const NO_UNWIND_TABLES: &str = "xtask/src/dist/no-unwind-tables.ld";
+
 const MAINTAINER: &str = "The Bandsaw developers <bandsaw@users.noreply.github.com>";
 const HOMEPAGE: &str = "https://github.com/bandsaw/bandsaw";
 const SUMMARY: &str = "Apple disk images and the volumes in them";
@@ -282,9 +285,10 @@ impl Release {
         } else {
             flags.push("-Ctarget-feature=+crt-static".to_owned());
             flags.push("-Clink-self-contained=yes".to_owned());
-            // A panic ends the command: nothing reads the tables to unwind. Equal functions are kept once.
-            flags.push("-Cforce-unwind-tables=no".to_owned());
             flags.push("-Clink-arg=--icf=all".to_owned());
+            // By a path within the tree: another one would make other names of functions.
+            flags.push(format!("-Clink-arg=-T{NO_UNWIND_TABLES}"));
+            flags.push("-Clink-arg=--no-eh-frame-hdr".to_owned());
         }
         cargo
             .args([word, "--locked", "--target", target])

@@ -26,7 +26,7 @@ pub use ext::{reserve, zeros};
 pub use memory::Memory;
 pub use read_only::{ReadOnlyView, read_only};
 pub use slice::Slice;
-pub use zeros::is_zero;
+pub use zeros::{ZEROS, is_zero};
 
 /// An array of bytes, shared by any number of threads.
 ///

@@ -1,12 +1,16 @@
-//! Detection of zeros.
+//! Zeros, and their detection.
 
-static ZEROS: [u8; 4096] = [0; 4096];
+/// Zeros to write from.
+pub static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Bytes compared at a time: they stay in the first cache.
+const STEP: usize = 4096;
 
 /// Returns true if all of `bytes` are zero. Reads at most 4096 bytes past the first nonzero one.
 pub fn is_zero(bytes: &[u8]) -> bool {
     // The comparison of slices is the C library's memcmp, the fastest loop available.
     bytes
-        .chunks(ZEROS.len())
+        .chunks(STEP)
         .all(|chunk| *chunk == ZEROS[..chunk.len()])
 }
 

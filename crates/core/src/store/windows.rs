@@ -13,7 +13,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
-use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use crate::device::{
+    Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, ZEROS,
+};
 use crate::platform::FileExt;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Reason, Result};
@@ -23,8 +25,6 @@ const LAYER: &str = "file";
 const SHARE_READ_DELETE: u32 = 1 | 4;
 /// Maximum depth of `list`. Bundles have two levels.
 const DEPTH: usize = 64;
-
-static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Permission bits of files, which Windows does not have: new files get those of their folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

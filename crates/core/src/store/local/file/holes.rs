@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering;
 
 use super::LocalFile;
 use crate::Result;
-use crate::device::{BlockDevice, Extent, ExtentKind, is_zero};
+use crate::device::{BlockDevice, Extent, ExtentKind, ZEROS, is_zero};
 use crate::platform::{self, Next};
 
 /// Minimum granularity of holes on any host, in bytes.
 const SECTOR: u64 = 512;
 /// Bytes read, and written as zeros, at a time if the host cannot punch holes.
-const PIECE: usize = 64 << 10;
-static ZEROS: [u8; PIECE] = [0; PIECE];
+const PIECE: usize = ZEROS.len();
 
 impl LocalFile {
     /// Punches `range`, which is not empty. `false`: not supported by the host.
