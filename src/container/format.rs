@@ -193,16 +193,6 @@ impl Format {
         }
     }
 
-    /// Returns true if this version can read the format.
-    pub const fn can_read(self) -> bool {
-        self.can_write()
-    }
-
-    /// Returns true if this version can create the format.
-    pub const fn can_write(self) -> bool {
-        self.can_change() || self.is_udif()
-    }
-
     /// Returns true if the disk in an image is writable. An image of another format is created as a
     /// whole from an existing disk.
     pub const fn can_change(self) -> bool {

@@ -56,12 +56,6 @@ impl CreateOptions {
     /// Refuses options that the format does not support, independent of the length.
     pub(crate) fn check(&self) -> Result<()> {
         let format = self.format;
-        if !format.can_write() {
-            return Err(Error::unsupported(
-                LAYER,
-                format!("cannot create {} ({format})", format.description()),
-            ));
-        }
         if self.band_size.is_some() && !format.has_bands() {
             return Err(Error::invalid(
                 LAYER,

@@ -104,16 +104,6 @@ impl<'a> Opening<'a> {
             let (opened, _) = self.stack(None)?;
             return gate::pass(opened, self);
         }
-        if let Some(format) = self
-            .options
-            .image_format
-            .filter(|format| !format.can_read())
-        {
-            return Err(Error::unsupported(
-                LAYER,
-                format!("unsupported: {} ({format})", format.description()),
-            ));
-        }
         let opened = self.stored_container();
         // The undo data of an interrupted repair explains sources that disagree.
         let interrupted = match &opened {

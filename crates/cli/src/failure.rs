@@ -431,6 +431,7 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
                                 hfsx), or rename one of the two"
             .into(),
         Reason::SameName => "rename one of the two".into(),
+        Reason::NameTooLong => "rename it first".into(),
         // Verbs know the options that help.
         _ => return None,
     };

@@ -156,14 +156,6 @@ pub(crate) fn advise(error: Error, container: &Container) -> Failure {
         {
             "add --round for the nearest possible size"
         }
-        Kind::Unsupported if error.layer() == "image" => {
-            let written = Format::ALL.into_iter().filter(|format| format.can_write());
-            let written: Vec<_> = written
-                .map(|format| format.code().to_ascii_lowercase())
-                .collect();
-            return Failure::from(error)
-                .hint(format!("use one of the formats {}", written.join(", ")));
-        }
         _ => return error.into(),
     };
     Failure::from(error).hint(hint)

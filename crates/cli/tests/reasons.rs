@@ -122,7 +122,28 @@ const CASES: &[Case] = &[
         reason: Reason::NoSuchPath, kind: "not_found", args: &["stat", "plain.img:/absent"],
         message: "absent", hint: "",
     },
+    Case {
+        reason: Reason::NameTooLong, kind: "limit", args: &["mkdir", LONG_NAME],
+        message: "the maximum is 255", hint: "rename it",
+    },
+    Case {
+        reason: Reason::LayersChanged, kind: "conflict", args: &["stack", "info", "other.img", "layer.asif"],
+        message: "it is another image", hint: "name the layers from the bottom",
+    },
+    Case {
+        reason: Reason::NotAnArchive, kind: "corrupt", args: &["create", "new.img", "--from", "nonsense.bin", "--fs", "hfs+"],
+        message: "not a tar archive", hint: "use a folder or a tar archive",
+    },
 ];
+
+/// A folder of `plain.img` with a name of 256 letters.
+const LONG_NAME: &str = concat!(
+    "plain.img:/",
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+);
 
 /// The images of [`CASES`]. The lock of `used.img` is held by the returned file.
 fn images() -> (Scratch, File) {
@@ -144,6 +165,7 @@ fn images() -> (Scratch, File) {
     }
     create("blank.img", &["--size", "4m"]);
     scratch.ok(&["stack", "create", "blank.img", "layer.asif"]);
+    create("other.img", &["--size", "4m"]);
     edit(&scratch, "bad.img", |bytes| {
         let middle = bytes.len() / 2;
         bytes[1 << 19..middle].fill(0);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use fuser::Errno;
 
 /// Returns the default error number of an error.
@@ -15,7 +15,7 @@ pub(crate) fn of(error: &Error) -> Errno {
         Kind::ReadOnly => Errno::EROFS,
         Kind::NotFound => Errno::ENOENT,
         Kind::Conflict => Errno::EEXIST,
-        Kind::Limit if error.layer().ends_with("name") => Errno::ENAMETOOLONG,
+        Kind::Limit if error.reason() == Some(Reason::NameTooLong) => Errno::ENAMETOOLONG,
         Kind::Limit => Errno::ENOSPC,
         Kind::OutOfRange | Kind::Invalid => Errno::EINVAL,
         Kind::Cancelled => Errno::EINTR,
@@ -58,7 +58,7 @@ mod tests {
             Errno::ENOSPC
         );
         assert_eq!(
-            of(&Error::new(Kind::Limit, "hfs+ file name", "long")),
+            of(&Error::limit("test", "long").because(Reason::NameTooLong)),
             Errno::ENAMETOOLONG
         );
         assert_eq!(of(&Error::read_only("test")), Errno::EROFS);

@@ -5,7 +5,7 @@
 use uuid::Uuid;
 
 use super::LAYER;
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// The UUIDs and the role of an image of a stack.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,7 +85,9 @@ fn check_pair(below: &Link, layer: &Link) -> Result<()> {
         below.name,
         named(found)
     );
-    Err(Error::conflict(LAYER, message).in_file(&layer.name))
+    Err(Error::conflict(LAYER, message)
+        .because(Reason::LayersChanged)
+        .in_file(&layer.name))
 }
 
 #[cfg(test)]

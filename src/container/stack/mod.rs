@@ -20,7 +20,7 @@ use crate::device::units::UnitLocks;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use crate::size::to_usize;
 use crate::sync::RwLock;
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 pub use self::chain::{Identity, Link, check as check_chain};
 
@@ -104,7 +104,7 @@ impl Stack {
                     len(*level),
                     len(level - 1)
                 );
-                return Err(Error::conflict(LAYER, message));
+                return Err(Error::conflict(LAYER, message).because(Reason::LayersChanged));
             }
         }
         let cache = levels.first().map(|level| Cache::new(*level, access));

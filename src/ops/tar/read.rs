@@ -12,7 +12,7 @@ use super::layout::{
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
 use crate::platform::FileExt;
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 pub(crate) use super::extended_headers::Value;
 
@@ -506,7 +506,7 @@ pub(crate) fn check_start(start: &[u8]) -> Result<()> {
     if blank || header.is_some_and(|header| header.checksum_fits()) {
         return Ok(());
     }
-    Err(Error::corrupt(LAYER, 0, "not a tar archive: no header"))
+    Err(Error::corrupt(LAYER, 0, "not a tar archive: no header").because(Reason::NotAnArchive))
 }
 
 /// Compression programs, with the magic bytes of their files.

@@ -12,7 +12,7 @@ use bandsaw::fs::apfs::build as apfs;
 use bandsaw::ops::compress::FileReport;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, stream};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::{Error, Kind, size};
+use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
 use serde::Serialize;
 
@@ -458,7 +458,7 @@ impl Create {
                 };
                 Failure::from(error.in_file(&self.image)).hint(hint)
             }
-            Kind::Corrupt if error.layer() == "tar archive" => {
+            Kind::Corrupt if error.reason() == Some(Reason::NotAnArchive) => {
                 Failure::from(error).hint("use a folder or a tar archive as the source")
             }
             _ => target::advise(error, &self.container),

@@ -407,7 +407,7 @@ pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
         Kind::Conflict if error.reason() == Some(Reason::InUse) => {
             return in_use::explain(error, image);
         }
-        Kind::Conflict if error.layer() == "stack" => {
+        Kind::Conflict if error.reason() == Some(Reason::LayersChanged) => {
             "name the layers from the bottom; the images below a layer must not have changed"
         }
         Kind::Undecided if Undecided::of(&error).is_empty() => {

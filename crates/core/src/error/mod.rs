@@ -116,6 +116,12 @@ reasons! {
     NoSuchVolume = "no-such-volume",
     /// The volume has no such path.
     NoSuchPath = "no-such-path",
+    /// A name is longer than the volume allows.
+    NameTooLong = "name-too-long",
+    /// A layer of a stack was made over another image, or the image below it was changed since.
+    LayersChanged = "layers-changed",
+    /// The source is neither a folder nor a tar archive.
+    NotAnArchive = "not-an-archive",
 }
 
 /// A place in a layer where an error occurred.

@@ -8,7 +8,7 @@ use bandsaw::error::Place;
 use bandsaw::fs::{
     Attributes, Change, ExistingTarget, FileKind, FileSystemMut, NewKind, NewNode, NodeId,
 };
-use bandsaw::{Kind, Result};
+use bandsaw::{Kind, Reason, Result};
 use fuser::{Errno, RenameFlags, Request, TimeOrNow};
 
 use super::{Answer, VolumeFs, utf8};
@@ -163,7 +163,8 @@ impl VolumeFs {
             Kind::Unsupported => Errno::EPERM,
             // Too many names are an error about this name, a full volume is none.
             Kind::Limit
-                if matches!(error.place(), Place::Name(_)) && !error.layer().ends_with("name") =>
+                if matches!(error.place(), Place::Name(_))
+                    && error.reason() != Some(Reason::NameTooLong) =>
             {
                 Errno::EMLINK
             }

@@ -27,12 +27,15 @@ __all__ = [
     "IoError",
     "KeysChanged",
     "LayerAlone",
+    "LayersChanged",
     "LimitExceeded",
+    "NameTooLong",
     "NoSuchImage",
     "NoSuchPath",
     "NoSuchVolume",
     "NoVolumes",
     "NotABundle",
+    "NotAnArchive",
     "NotFound",
     "OutOfRange",
     "PartialExists",
@@ -88,6 +91,10 @@ class Corrupt(Error):
 
 class Truncated(Corrupt):
     """The end of the image is missing."""
+
+
+class NotAnArchive(Corrupt):
+    """The source is neither a folder nor a tar archive."""
 
 
 class DamagedVolume(Corrupt):
@@ -194,8 +201,16 @@ class SameName(Conflict):
     """The names of two sources are the same on the volume."""
 
 
+class LayersChanged(Conflict):
+    """A layer was made over another image, or the image below it was changed since."""
+
+
 class LimitExceeded(Error):
     """A valid number that exceeds a limit of the format, the volume or memory."""
+
+
+class NameTooLong(LimitExceeded):
+    """A name is longer than the volume allows."""
 
 
 class Invalid(Error, ValueError):
@@ -256,6 +271,9 @@ _BY_REASON: dict[str, type[Error]] = {
     "layer_alone": LayerAlone,
     "no_such_volume": NoSuchVolume,
     "no_such_path": NoSuchPath,
+    "name_too_long": NameTooLong,
+    "layers_changed": LayersChanged,
+    "not_an_archive": NotAnArchive,
     "wrong_volume_key": WrongVolumeKey,
 }
 

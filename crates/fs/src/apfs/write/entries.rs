@@ -16,7 +16,7 @@ use crate::apfs::layout::{
 };
 use crate::{ExistingTarget, FileKind, NewKind, NewNode, NodeId};
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 /// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
@@ -500,11 +500,16 @@ pub(super) fn check_target(kind: &NewKind) -> Result<()> {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    if name.is_empty()
-        || name.len() > MAX_NAME
-        || name.contains(['/', '\0'])
-        || matches!(name, "." | "..")
-    {
+    if name.len() > MAX_NAME {
+        let message = format!(
+            "the name has {} bytes: the maximum is {MAX_NAME}",
+            name.len()
+        );
+        return Err(Error::limit(LAYER, message)
+            .because(Reason::NameTooLong)
+            .named(name));
+    }
+    if name.is_empty() || name.contains(['/', '\0']) || matches!(name, "." | "..") {
         let message = format!(
             "invalid name of {} bytes: expected 1 to {MAX_NAME} bytes without slash and NUL",
             name.len()

@@ -17,7 +17,7 @@ use zerocopy::big_endian::U16;
 pub use self::compose::composed;
 pub(crate) use self::decompose::redecomposed;
 use super::layout::{MAX_ATTRIBUTE_NAME_UNITS, MAX_NAME_UNITS};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 /// Replacement for U+0000 in UTF-8.
 const NUL_PICTURE: char = '\u{2400}';
@@ -81,7 +81,9 @@ fn check_units(
         "the name has {units} UTF-16 units when decomposed: the maximum is \
                            {most}"
     );
-    Err(Error::limit(layer, message).named(name))
+    Err(Error::limit(layer, message)
+        .because(Reason::NameTooLong)
+        .named(name))
 }
 
 /// Appends `name` with `:` and U+2400 replaced but without decomposition, as writers other than
