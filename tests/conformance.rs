@@ -114,6 +114,13 @@ fn local_file() {
 #[test]
 fn power_cut() {
     conformance::store(|| Arc::new(PowerCut::default()));
+    conformance::store(|| Arc::new(PowerCut::default().folder("a/b")));
+    conformance::host_store(|| {
+        let folder = PowerCut::default().folder("a/b");
+        folder.put("first", b"", Put::Replace).unwrap();
+        assert!(folder.remove("first").unwrap());
+        Arc::new(folder)
+    });
 }
 
 #[test]
@@ -133,6 +140,11 @@ fn local_store() {
     stores
         .reopen(|| Arc::new(Local::new(scratch.last())))
         .check();
+    conformance::host_store(|| {
+        let folder = scratch.next();
+        std::fs::create_dir(&folder).unwrap();
+        Arc::new(Local::new(folder))
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bandsaw::Result;
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Extent, FileRange, Info};
-use bandsaw::store::{Open, Put, Store};
+use bandsaw::store::{HostStore, Open, Put, Store};
 use bandsaw::testing::PowerCut;
 use bandsaw::testing::power_cut::{Keep, Survival};
 
@@ -188,6 +188,97 @@ fn a_removed_file_may_come_back_until_synced() {
     assert_eq!(states(&store, &["a"]).len(), 2);
     store.sync().unwrap();
     assert_eq!(states(&store, &["a"]), BTreeSet::from([vec![None]]));
+}
+
+/// Returns all states of some names in the root of a host that a crash now may leave.
+fn host_states(
+    cut: &PowerCut,
+    names: &[&str],
+    look: impl Fn(&PowerCut, &str) -> Option<i64>,
+) -> BTreeSet<Vec<Option<i64>>> {
+    let tries = [Keep::Nothing, Keep::Everything]
+        .into_iter()
+        .chain((0..400).map(Keep::Some));
+    tries
+        .map(|keep| cut.crash(keep))
+        .map(|found| names.iter().map(|name| look(&found, name)).collect())
+        .collect()
+}
+
+fn exists(cut: &PowerCut, name: &str) -> Option<i64> {
+    cut.stat(name).unwrap().map(|_| 1)
+}
+
+#[test]
+fn a_folder_has_one_name_and_is_lost_with_its_files() {
+    let cut = PowerCut::default();
+    let host = cut.folder("");
+    host.put("new/a", b"1", Put::Replace).unwrap();
+    host.sync().unwrap();
+    host.put("new/b", b"2", Put::Replace).unwrap();
+    assert!(host.rename_folder("new", "old").unwrap());
+    let found = host_states(&cut, &["new/a", "new/b", "old/a", "old/b"], exists);
+    let expected = [
+        vec![Some(1), None, None, None],
+        vec![Some(1), Some(1), None, None],
+        vec![None, None, Some(1), None],
+        vec![None, None, Some(1), Some(1)],
+    ];
+    assert_eq!(found, BTreeSet::from(expected));
+    host.sync().unwrap();
+    host.remove_tree("old").unwrap();
+    let found = host_states(&cut, &["old/a", "old/b", "new/a"], exists);
+    assert!(found.len() == 4 && found.iter().all(|state| state[2].is_none()));
+}
+
+/// A folder of a host makes only those names durable that were changed through it.
+#[test]
+fn names_in_a_new_folder_are_lost_if_its_own_is_not_durable() {
+    let cut = PowerCut::default();
+    let inner = cut.folder("deep/folder");
+    inner.put("a", b"1", Put::Replace).unwrap();
+    cut.folder("deep/folder").sync().unwrap();
+    cut.folder("").sync_tree("deep").unwrap();
+    let found = host_states(&cut, &["deep/folder/a"], exists);
+    assert_eq!(found, BTreeSet::from([vec![None], vec![Some(1)]]));
+    inner.sync().unwrap();
+    let found = host_states(&cut, &["deep/folder/a"], exists);
+    assert_eq!(found, BTreeSet::from([vec![Some(1)]]));
+    // A file that moves to another folder is found in one of them, even if one alone is synced.
+    inner.rename("a", "../b").unwrap_err();
+    let host = cut.folder("");
+    host.rename("deep/folder/a", "other/a").unwrap();
+    cut.folder("deep/folder").sync().unwrap();
+    host.sync_tree("deep/folder").unwrap();
+    let found = host_states(&cut, &["deep/folder/a", "other/a"], exists);
+    assert_eq!(found, BTreeSet::from([vec![None, Some(1)]]));
+}
+
+#[test]
+fn times_and_links_survive_as_names_and_contents_do() {
+    let cut = PowerCut::default();
+    let host = cut.folder("");
+    let modified = |cut: &PowerCut, name: &str| {
+        let found = cut.folder("").attributes(name).unwrap();
+        found.map(|found| found.modified)
+    };
+    host.put("a", b"1", Put::Replace).unwrap();
+    host.set_modified("a", 5).unwrap();
+    host.sync().unwrap();
+    assert_eq!(
+        host_states(&cut, &["a"], modified),
+        BTreeSet::from([vec![Some(5)]])
+    );
+    let file = host.open("a", Open::Write).unwrap().unwrap();
+    file.write_at(0, b"2").unwrap();
+    let found = host_states(&cut, &["a"], modified);
+    assert_eq!(found.len(), 2, "{found:?}");
+    file.flush().unwrap();
+    assert_eq!(host_states(&cut, &["a"], modified).len(), 1);
+    assert!(host.link("a", "b").unwrap());
+    host.remove("a").unwrap();
+    let found = host_states(&cut, &["a", "b"], exists);
+    assert_eq!(found.len(), 4, "a link is no rename: {found:?}");
 }
 
 #[test]

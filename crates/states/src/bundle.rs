@@ -1,17 +1,15 @@
 //! The folder of a sparse bundle: its files, and how they are told from changed ones.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bandsaw::container::sparsebundle;
-use bandsaw::store::{Guard, Local};
+use bandsaw::store::{Attributes, Guard, HostStore, Local, NodeKind};
 use bandsaw::{Error, Kind, Reason, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{LAYER, failed};
+use crate::LAYER;
 
 /// The folder that only Bandsaw uses.
 const OURS: &str = ".bandsaw";
@@ -40,14 +38,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(meta: &Metadata) -> Self {
-        let nanos =
-            |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+    fn of(file: &Attributes) -> Self {
         Self {
-            len: meta.len(),
-            modified: nanos(meta.mtime(), meta.mtime_nsec()),
-            changed: nanos(meta.ctime(), meta.ctime_nsec()),
-            inode: meta.ino(),
+            len: file.len,
+            modified: file.modified,
+            changed: file.changed,
+            inode: file.inode,
         }
     }
 
@@ -61,37 +57,40 @@ impl Identity {
 /// The files of a bundle by name.
 pub type Listing = BTreeMap<String, Identity>;
 
-/// A sparse bundle in a folder of this host.
+/// A sparse bundle in a folder of a host.
 #[derive(Debug)]
 pub struct BundleFolder {
     path: PathBuf,
-    store: Local,
+    store: Arc<dyn HostStore>,
 }
 
 impl BundleFolder {
-    /// Opens the bundle in the folder at `path`. [`Kind::Unsupported`] if it is none,
+    /// Opens the bundle in the folder at `path` of this host. [`Kind::Unsupported`] if it is none,
     /// [`Kind::ReadOnly`] if it is a state of one.
     pub fn open(path: &Path) -> Result<Self> {
-        let meta = fs::metadata(path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => Error::not_found(LAYER, path.display().to_string()),
-            _ => failed("open", path)(source),
-        })?;
+        Self::in_store(Arc::new(Local::new(path)))
+    }
+
+    /// Opens the bundle in a folder of a host. Errors are those of [`open`](Self::open).
+    pub fn in_store(store: Arc<dyn HostStore>) -> Result<Self> {
         let folder = Self {
-            path: path.to_owned(),
-            store: Local::new(path),
+            path: store.host_path(""),
+            store,
         };
-        if !meta.is_dir() {
-            return Err(folder.not_a_bundle());
+        let path = &folder.path;
+        match folder.store.attributes("")? {
+            None => return Err(Error::not_found(LAYER, path.display().to_string())),
+            Some(found) if found.kind != NodeKind::Folder => return Err(folder.not_a_bundle()),
+            Some(_) => {}
         }
         folder.check_folder(OURS)?;
-        folder.check_folder("bands")?;
-        if sparsebundle::is_state(&folder.store)? {
+        let has_bands = folder.check_folder("bands")?;
+        if sparsebundle::is_state(&*folder.store)? {
             let message = "a kept state of a bundle, expected the bundle itself";
             return Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path));
         }
         // Lists can be lost, and are away while files are moved.
-        let has_bands = path.join("bands").is_dir();
-        if !has_bands && !sparsebundle::is_bundle(&folder.store)? {
+        if !has_bands && !sparsebundle::is_bundle(&*folder.store)? {
             return Err(folder.not_a_bundle());
         }
         Ok(folder)
@@ -103,23 +102,26 @@ impl BundleFolder {
     }
 
     /// Refuses a name that is something else than a folder. A symbolic link would lead out of the
-    /// bundle.
-    fn check_folder(&self, name: &str) -> Result<()> {
-        let path = self.path.join(name);
-        match fs::symlink_metadata(&path) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(source) => Err(failed("read metadata", &path)(source)),
-            Ok(meta) if meta.is_dir() => Ok(()),
-            Ok(_) => Err(Error::unsupported(LAYER, "expected a folder").in_file(path)),
+    /// bundle. `false`: there is none.
+    fn check_folder(&self, name: &str) -> Result<bool> {
+        match self.store.attributes(name)? {
+            None => Ok(false),
+            Some(found) if found.kind == NodeKind::Folder => Ok(true),
+            Some(_) => {
+                let message = "expected a folder";
+                Err(Error::unsupported(LAYER, message).in_file(self.path.join(name)))
+            }
         }
     }
 
     /// Returns the bundle without the handles of folders that were renamed since they were opened.
-    pub(crate) fn reopened(&self) -> Self {
-        Self {
+    pub(crate) fn reopened(&self) -> Result<Self> {
+        // Another store does not know which names this one has changed.
+        self.store.sync()?;
+        Ok(Self {
             path: self.path.clone(),
-            store: Local::new(&self.path),
-        }
+            store: self.store.elsewhere(&self.path),
+        })
     }
 
     /// Returns its path.
@@ -127,8 +129,8 @@ impl BundleFolder {
         &self.path
     }
 
-    pub(crate) fn store(&self) -> &Local {
-        &self.store
+    pub(crate) fn store(&self) -> &dyn HostStore {
+        &*self.store
     }
 
     /// Returns the name of the folder.
@@ -141,17 +143,17 @@ impl BundleFolder {
 
     /// Acquires the locks of a bundle that is read and must not be written concurrently.
     pub(crate) fn lock_shared(&self) -> Result<[Guard; 2]> {
-        sparsebundle::lock_shared(&self.store).map_err(|error| error.in_file(&self.path))
+        sparsebundle::lock_shared(&*self.store).map_err(|error| error.in_file(&self.path))
     }
 
     /// Acquires the locks of a bundle whose files are changed.
     pub(crate) fn lock_exclusive(&self) -> Result<[Guard; 2]> {
-        sparsebundle::lock_exclusive(&self.store).map_err(|error| error.in_file(&self.path))
+        sparsebundle::lock_exclusive(&*self.store).map_err(|error| error.in_file(&self.path))
     }
 
     /// Lists all files of the bundle but its lock and what only Bandsaw uses.
     pub fn list(&self) -> Result<Listing> {
-        let mut listing = list(&self.path)?;
+        let mut listing = list(self.store(), "")?;
         listing.remove(LOCK);
         if listing.contains_key(REBANDING) {
             let message = "a change of the band size was interrupted; finish it with `bandsaw \
@@ -163,55 +165,68 @@ impl BundleFolder {
 
     /// Returns the identity of a file. `None`: there is none.
     pub(crate) fn identity(&self, name: &str) -> Result<Option<Identity>> {
-        identity(&self.path.join(name))
+        identity(self.store(), name)
     }
 }
 
-/// Returns the identity of the file at `path`. `None`: there is none.
-pub(crate) fn identity(path: &Path) -> Result<Option<Identity>> {
-    match fs::symlink_metadata(path) {
-        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(failed("read metadata", path)(source)),
-        Ok(meta) if meta.is_file() => Ok(Some(Identity::of(&meta))),
-        Ok(_) => Err(Error::conflict(LAYER, "expected a file").in_file(path)),
+/// Returns the identity of a file of a store. `None`: there is none.
+pub(crate) fn identity(store: &dyn HostStore, name: &str) -> Result<Option<Identity>> {
+    match store.attributes(name)? {
+        None => Ok(None),
+        Some(found) if found.kind == NodeKind::File => Ok(Some(Identity::of(&found))),
+        Some(_) => Err(Error::conflict(LAYER, "expected a file").in_file(store.host_path(name))),
     }
 }
 
-/// Lists all files in a folder by their names below it, except for those in `.bandsaw`.
-pub(crate) fn list(root: &Path) -> Result<Listing> {
+/// Lists all files in the folder `root` of a store (its own is "") by their names below it, except
+/// for those in `.bandsaw`.
+pub(crate) fn list(store: &dyn HostStore, root: &str) -> Result<Listing> {
     let mut listing = Listing::new();
-    walk(root, "", DEPTH, &mut listing)?;
+    walk(store, root, "", DEPTH, &mut listing)?;
     Ok(listing)
 }
 
-fn walk(root: &Path, prefix: &str, depth: usize, listing: &mut Listing) -> Result<()> {
-    let folder = root.join(prefix);
-    if depth == 0 {
-        return Err(Error::limit(LAYER, "too many levels of folders").in_file(folder));
+/// Returns the name of a file in a folder; the store's own is "".
+pub(crate) fn within(folder: &str, name: &str) -> String {
+    match folder {
+        "" => name.to_owned(),
+        _ => format!("{folder}/{name}"),
     }
-    let list = failed("list", &folder);
-    for entry in fs::read_dir(&folder).map_err(&list)? {
-        let entry = entry.map_err(&list)?;
-        let Ok(last) = entry.file_name().into_string() else {
+}
+
+fn walk(
+    store: &dyn HostStore,
+    root: &str,
+    prefix: &str,
+    depth: usize,
+    listing: &mut Listing,
+) -> Result<()> {
+    let folder = within(root, prefix);
+    let folder = folder.trim_end_matches('/');
+    let path = store.host_path(folder);
+    if depth == 0 {
+        return Err(Error::limit(LAYER, "too many levels of folders").in_file(path));
+    }
+    let names = store.names_in(folder)?;
+    for last in names.ok_or_else(|| changed(&store.host_path(root)))? {
+        let Ok(last) = last.into_string() else {
             let message = "the name is not UTF-8";
-            return Err(Error::unsupported(LAYER, message).in_file(entry.path()));
+            return Err(Error::unsupported(LAYER, message).in_file(path));
         };
         if last.starts_with(UNFINISHED) || (prefix.is_empty() && last == OURS) {
             continue;
         }
-        let path = entry.path();
-        let meta = match fs::symlink_metadata(&path) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Err(changed(root)),
-            meta => meta.map_err(failed("read metadata", &path))?,
-        };
+        let full = within(folder, &last);
+        let found = store.attributes(&full)?;
+        let found = found.ok_or_else(|| changed(&store.host_path(root)))?;
         let name = format!("{prefix}{last}");
-        if meta.is_dir() {
-            walk(root, &format!("{name}/"), depth - 1, listing)?;
-        } else if meta.is_file() {
-            listing.insert(name, Identity::of(&meta));
-        } else {
-            let message = "a symbolic link or special file, which a bundle does not have";
-            return Err(Error::unsupported(LAYER, message).in_file(path));
+        match found.kind {
+            NodeKind::Folder => walk(store, root, &format!("{name}/"), depth - 1, listing)?,
+            NodeKind::File => drop(listing.insert(name, Identity::of(&found))),
+            NodeKind::Other => {
+                let message = "a symbolic link or special file, which a bundle does not have";
+                return Err(Error::unsupported(LAYER, message).in_file(store.host_path(&full)));
+            }
         }
     }
     Ok(())

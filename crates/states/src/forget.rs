@@ -1,15 +1,14 @@
 //! Removing old states by a policy.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use bandsaw::fs::{DateTime, Timestamp};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
 
+use crate::LAYER;
 use crate::manifest::Manifest;
 use crate::shelf::{GOING, Shelf, State};
-use crate::{LAYER, failed};
 
 /// The states to keep, as restic's `forget` counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,16 +72,11 @@ pub fn forget(
     if !dry_run {
         for id in &forgotten.removed {
             progress.check()?;
-            let going = shelf.path(&shelf.unused_name(GOING)?);
-            let path = shelf.path(id);
-            fs::rename(&path, &going)
-                .and_then(|()| bandsaw::platform::sync_folder(shelf.folder()))
-                .and_then(|()| fs::remove_dir_all(&going))
-                .map_err(failed("remove", &path))?;
+            let going = shelf.unused_name(GOING)?;
+            shelf.rename(id, &going)?;
+            shelf.store().remove_tree(&going)?;
         }
-        if !forgotten.removed.is_empty() {
-            shelf.sync_names()?;
-        }
+        shelf.store().sync()?;
     }
     Ok(forgotten)
 }

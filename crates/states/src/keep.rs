@@ -1,22 +1,21 @@
 //! Making a state of a bundle.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandsaw::fs::{DateTime, Timestamp};
 use bandsaw::progress::Progress;
-use bandsaw::store::{Local, Open, Store};
+use bandsaw::store::Open;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use bandsaw_core::parallel;
 
+use crate::LAYER;
 use crate::bundle::{self, BundleFolder, INFO, Identity, Listing, changed};
 use crate::hash::hash_existing;
 use crate::manifest::{Manifest, Soundness, StateFile};
 use crate::shelf::{Shelf, State, THREADS, UNFINISHED};
-use crate::{LAYER, failed};
 
 /// Age in nanoseconds from which a file's times can be trusted: a younger file can be changed again
 /// without getting other times.
@@ -108,7 +107,7 @@ pub fn keep(
         );
         return Err(Error::new(Kind::Undecided, LAYER, message).in_file(shelf.folder()));
     }
-    let (bundle, shelf) = (&bundle.reopened(), &shelf.reopened());
+    let (bundle, shelf) = (&bundle.reopened()?, &shelf.reopened()?);
     let new = NewState {
         bundle,
         shelf,
@@ -134,7 +133,7 @@ pub fn keep(
         .and_then(|manifest| new.finish(&id, manifest, options));
     if made.is_err() {
         // Best effort: the caller needs the original error.
-        let _ = fs::remove_dir_all(shelf.path(&new.folder));
+        let _ = shelf.store().remove_tree(&new.folder);
     }
     made
 }
@@ -199,42 +198,7 @@ fn known<'a>(manifest: &'a Manifest, name: &str, live: &Identity) -> Option<&'a 
 
 /// Copies a file of the bundle to the states. `true`: it shares the storage of the original.
 fn copy_file(bundle: &BundleFolder, shelf: &Shelf, name: &str, to: &str) -> Result<bool> {
-    copy(&bundle.path().join(name), &shelf.path(to))
-}
-
-/// Copies a file, and creates missing folders of the copy. `true`: it shares the storage of the
-/// original. Its contents are durable, its name is not.
-pub(crate) fn copy(from: &Path, to: &Path) -> Result<bool> {
-    let parent = to.parent().unwrap_or(to);
-    fs::create_dir_all(parent).map_err(failed("create", parent))?;
-    let (from, to) = (canonical(from)?, canonical(to)?);
-    // A store of the folder that has both: others above it need not be readable.
-    let common: PathBuf = from
-        .components()
-        .zip(to.components())
-        .take_while(|(one, other)| one == other)
-        .map(|(one, _)| one)
-        .collect();
-    let name = |path: &Path| {
-        let within = path.strip_prefix(&common).ok().and_then(Path::to_str);
-        within
-            .map(str::to_owned)
-            .ok_or_else(|| Error::unsupported(LAYER, "the name is not UTF-8").in_file(path))
-    };
-    let (from, to) = (name(&from)?, name(&to)?);
-    let store = Local::new(&common);
-    if store.clone_of(&from, &to)? {
-        return Ok(true);
-    }
-    store.copy(&from, &to)?;
-    Ok(false)
-}
-
-/// Returns a path whose folder has no symbolic links.
-fn canonical(path: &Path) -> Result<PathBuf> {
-    let folder = path.parent().unwrap_or(path);
-    let folder = fs::canonicalize(folder).map_err(failed("find", folder))?;
-    Ok(folder.join(path.file_name().unwrap_or_default()))
+    shelf.store().copy_from(&bundle.path().join(name), to)
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -291,7 +255,7 @@ impl NewState<'_> {
         let linked = |(id, file): (&str, &StateFile)| -> Result<Option<StateFile>> {
             let from = format!("{id}/{name}");
             // Rot of the times or the size would be kept with the new state.
-            let found = bundle::identity(&store.host_path(&from))?;
+            let found = bundle::identity(store, &from)?;
             let is_as_made =
                 found.is_some_and(|found| (found.len, found.modified) == (file.len, file.modified));
             if !is_as_made || !store.link(&from, &to)? {
@@ -323,13 +287,8 @@ impl NewState<'_> {
             }
             copy_file(self.bundle, self.shelf, name, &to)?;
         }
-        let path = store.host_path(&to);
-        let dated = File::options().write(true).open(&path).and_then(|file| {
-            file.set_modified(time(live.modified))?;
-            file.sync_all()
-        });
-        dated.map_err(failed("set the time", &path))?;
-        let kept = bundle::identity(&path)?.ok_or_else(|| Error::not_found(LAYER, &to))?;
+        store.set_modified(&to, live.modified)?;
+        let kept = bundle::identity(store, &to)?.ok_or_else(|| Error::not_found(LAYER, &to))?;
         self.counts.lock().copied += len;
         Ok(StateFile {
             hash,
@@ -359,37 +318,12 @@ impl NewState<'_> {
             manifest.check = check(&path)?;
         }
         manifest.put(self.shelf.store(), &format!("{}/", self.folder))?;
-        sync_folders(&path)?;
-        let place = self.shelf.path(id);
-        fs::rename(&path, &place).map_err(failed("rename the state", &place))?;
-        self.shelf.sync_names()?;
+        self.shelf.rename(&self.folder, id)?;
         Ok(KeepReport {
             id: id.to_owned(),
             manifest,
             shared_files: self.counts.lock().shared_files,
         })
-    }
-}
-
-/// Makes the names in a folder and its subfolders durable.
-pub(crate) fn sync_folders(folder: &Path) -> Result<()> {
-    let list = failed("list", folder);
-    for entry in fs::read_dir(folder).map_err(&list)? {
-        let entry = entry.map_err(&list)?;
-        if entry.file_type().map_err(&list)?.is_dir() {
-            sync_folders(&entry.path())?;
-        }
-    }
-    bandsaw::platform::sync_folder(folder).map_err(failed("make the names durable", folder))
-}
-
-/// Returns the time that is this number of nanoseconds after 1970.
-pub(crate) fn time(nanos: i64) -> SystemTime {
-    let distance = Duration::from_nanos(nanos.unsigned_abs());
-    if nanos < 0 {
-        UNIX_EPOCH - distance
-    } else {
-        UNIX_EPOCH + distance
     }
 }
 

@@ -35,12 +35,10 @@ pub use scrub::{Finding, ScrubOptions, Scrubbed, scrub};
 pub use shelf::{Condition, Shelf, State};
 pub use status::{Status, status};
 pub use swap::{Phase, commit, undo};
-pub use transfer::{Have, Received, Sent, have, receive, send, send_to_folder};
+pub use transfer::{
+    Have, Received, Sent, have, have_in, receive, receive_in, send, send_to_folder,
+};
 pub use verification::{Reset, reset_verification, verification_state};
-
-use std::io;
-
-use bandsaw::Error;
 
 const LAYER: &str = "states";
 
@@ -69,8 +67,4 @@ impl Change {
             Self::Verification => "timemachine reset-verification",
         }
     }
-}
-
-fn failed(doing: &'static str, path: &std::path::Path) -> impl Fn(io::Error) -> Error {
-    move |source| Error::io(LAYER, doing, source).in_file(path)
 }

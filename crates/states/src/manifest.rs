@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bandsaw::container::sparsebundle::STATE;
-use bandsaw::store::{Local, check_name};
+use bandsaw::store::{HostStore, check_name};
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::Identity;
@@ -80,11 +80,11 @@ impl Manifest {
             .fold(0, |sum, file| sum.saturating_add(file.len))
     }
 
-    pub(crate) fn put(&self, store: &Local, folder: &str) -> Result<()> {
+    pub(crate) fn put(&self, store: &dyn HostStore, folder: &str) -> Result<()> {
         sealed::put(store, &format!("{folder}{STATE}"), FORMAT, self)
     }
 
-    pub(crate) fn get(store: &Local, folder: &str) -> Result<Found<Self>> {
+    pub(crate) fn get(store: &dyn HostStore, folder: &str) -> Result<Found<Self>> {
         sealed::get::<Self>(store, &format!("{folder}{STATE}"), FORMAT).map(Self::checked)
     }
 

@@ -1,22 +1,20 @@
 //! The return of a bundle to one of its states.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::Store;
+use bandsaw::store::NodeKind;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use bandsaw_core::parallel;
 
 use crate::bundle::{BundleFolder, INFO, Listing, changed};
 use crate::hash::{hash, hash_existing};
-use crate::keep::{copy, sync_folders, time};
 use crate::manifest::Manifest;
 use crate::shelf::{Shelf, THREADS};
 use crate::swap::{self, Phase, Plan, Step};
 use crate::verification::{self, MACHINE};
-use crate::{Change, LAYER, failed};
+use crate::{Change, LAYER};
 
 /// The difference between a bundle and one of its states.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +94,7 @@ pub fn roll_back(
         });
     }
     swap::check_unused(bundle, Change::RollBack)?;
-    let bundle = &bundle.reopened();
+    let bundle = &bundle.reopened()?;
     let _states = shelf.lock()?;
     let (id, manifest, skipped) = choose(bundle, shelf, id, progress)?;
     let listing = bundle.list()?;
@@ -269,7 +267,6 @@ fn prepare(
         };
         steps.insert(name.clone(), step);
     }
-    sync_folders(&bundle.path().join(Change::RollBack.folder()))?;
     let mut untouched = listing.clone();
     untouched.retain(|name, _| !steps.contains_key(name));
     Ok(Plan {
@@ -294,34 +291,28 @@ fn prepare_file(
         .get(name)
         .ok_or_else(|| Error::not_found(LAYER, name))?;
     let new = swap::new_name(Change::RollBack, name);
-    let to = bundle.path().join(&new);
-    // Created by the bundle's store, with its mode.
-    bundle
-        .store()
-        .put(&new, b"", bandsaw::store::Put::Replace)?;
-    copy(&shelf.path(&plan.id).join(name), &to)?;
-    let (hash, _) = hash_existing(bundle.store(), &new, progress)?;
+    let store = bundle.store();
+    let kept = shelf.path(&plan.id).join(name);
+    store.copy_from(&kept, &new)?;
+    let (hash, _) = hash_existing(store, &new, progress)?;
     if hash != file.hash {
         let message = "the file was changed while it was copied";
-        return Err(
-            Error::new(Kind::Corrupt, LAYER, message).in_file(shelf.path(&plan.id).join(name))
-        );
+        return Err(Error::new(Kind::Corrupt, LAYER, message).in_file(kept));
     }
-    let like = [name, INFO, "token", "bands"]
-        .into_iter()
-        .map(|other| bundle.path().join(other))
-        .find(|other| other.is_file());
-    if let Some(like) = like {
-        verification::like(&like, &to)?;
+    let is_reset = MACHINE.contains(&name) && verification::reset_prepared(store, &new)?;
+    for like in [name, INFO, "token"] {
+        let found = store.attributes(like)?;
+        if found.is_some_and(|found| found.kind == NodeKind::File) {
+            store.set_owner_of(&new, like)?;
+            break;
+        }
     }
-    let dated = File::options()
-        .write(true)
-        .open(&to)
-        .and_then(|copy| copy.set_modified(time(file.modified)));
-    dated.map_err(failed("set the time", &to))?;
-    if MACHINE.contains(&name) {
-        verification::reset_prepared(bundle.store(), &new)?;
-    }
+    // The plan records the time, so it is set last, and durably.
+    let modified = match is_reset {
+        true => verification::prepared(bundle, &new)?.modified,
+        false => file.modified,
+    };
+    store.set_modified(&new, modified)?;
     let old = listing.get(name).copied();
     if bundle.identity(name)? != old {
         return Err(changed(bundle.path()));

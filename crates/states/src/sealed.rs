@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bandsaw::device::BlockDeviceExt;
-use bandsaw::store::{Local, Open, Put, Store};
+use bandsaw::store::{HostStore, Open, Put};
 use bandsaw::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,12 @@ struct Read<T> {
 }
 
 /// Stores a document atomically. Durable after the next `sync` of the store.
-pub(crate) fn put<T: Serialize>(store: &Local, name: &str, format: u64, body: &T) -> Result<()> {
+pub(crate) fn put<T: Serialize>(
+    store: &dyn HostStore,
+    name: &str,
+    format: u64,
+    body: &T,
+) -> Result<()> {
     store
         .put(name, &to_bytes(format, body)?, Put::Replace)
         .map(drop)
@@ -61,7 +66,7 @@ pub(crate) fn to_bytes<T: Serialize>(format: u64, body: &T) -> Result<Vec<u8>> {
 
 /// Reads a document.
 pub(crate) fn get<T: Serialize + DeserializeOwned>(
-    store: &Local,
+    store: &dyn HostStore,
     name: &str,
     format: u64,
 ) -> Result<Found<T>> {
@@ -93,7 +98,7 @@ pub(crate) fn from_bytes<T: Serialize + DeserializeOwned>(
 
 /// Reads a document that must be whole if it exists.
 pub(crate) fn expect<T: Serialize + DeserializeOwned>(
-    store: &Local,
+    store: &dyn HostStore,
     name: &str,
     format: u64,
 ) -> Result<Option<T>> {

@@ -1,20 +1,20 @@
 //! The folder of a bundle's states.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::{Guard, Local, Lock, Store};
+use bandsaw::store::{Guard, HostStore, Lock, NodeKind};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result, platform};
 use bandsaw_core::parallel;
 
+use crate::LAYER;
 use crate::bundle::{self, BundleFolder};
 use crate::hash::hash;
 use crate::manifest::{Manifest, Soundness};
 use crate::sealed::Found;
-use crate::{LAYER, failed};
 
 /// The folder of states within the bundle.
 const WITHIN: &str = ".bandsaw/states";
@@ -68,49 +68,48 @@ impl State {
 #[derive(Debug)]
 pub struct Shelf {
     folder: PathBuf,
-    store: Local,
+    store: Arc<dyn HostStore>,
 }
 
 impl Shelf {
     /// Returns the states of a bundle: those in it, or those in a folder named after it in `other`.
     pub fn of(bundle: &BundleFolder, other: Option<&Path>) -> Result<Self> {
+        let found = match other {
+            None => bundle.store().attributes(WITHIN)?,
+            Some(other) => bundle.store().elsewhere(other).attributes(bundle.name()?)?,
+        };
         let folder = match other {
             None => bundle.path().join(WITHIN),
             Some(other) => other.join(bundle.name()?),
         };
-        match fs::symlink_metadata(&folder) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(failed("read metadata", &folder)(source)),
-            Ok(meta) if !meta.is_dir() => {
+        match found {
+            None => {}
+            Some(found) if found.kind != NodeKind::Folder => {
                 let message = "expected a folder of states";
                 return Err(Error::unsupported(LAYER, message).in_file(folder));
             }
-            Ok(_) if other.is_some() && is_within(&folder, bundle.path())? => {
+            Some(_) if other.is_some() && is_within(&folder, bundle.path())? => {
                 let message = "in the bundle itself; name another folder for the states";
                 return Err(Error::invalid(LAYER, message).in_file(folder));
             }
-            Ok(_) => {}
+            Some(_) => {}
         }
-        Ok(Self {
-            store: Local::new(&folder),
-            folder,
-        })
+        Ok(Self::at(bundle.store().elsewhere(&folder)))
     }
 
     /// Returns the states in a folder.
-    pub(crate) fn at(folder: PathBuf) -> Self {
+    pub(crate) fn at(store: Arc<dyn HostStore>) -> Self {
         Self {
-            store: Local::new(&folder),
-            folder,
+            folder: store.host_path(""),
+            store,
         }
     }
 
     /// Returns the states without the handles of folders that were renamed since they were opened.
-    pub(crate) fn reopened(&self) -> Self {
-        Self {
-            folder: self.folder.clone(),
-            store: Local::new(&self.folder),
-        }
+    pub(crate) fn reopened(&self) -> Result<Self> {
+        // Another store does not know which names this one has changed.
+        self.store.sync()?;
+        Ok(Self::at(self.store.elsewhere(&self.folder)))
     }
 
     /// Returns the folder.
@@ -118,8 +117,8 @@ impl Shelf {
         &self.folder
     }
 
-    pub(crate) fn store(&self) -> &Local {
-        &self.store
+    pub(crate) fn store(&self) -> &dyn HostStore {
+        &*self.store
     }
 
     /// Returns the folder of a state.
@@ -138,18 +137,16 @@ impl Shelf {
 
     /// Returns all states, the oldest first. Only metadata is read.
     pub fn list(&self) -> Result<Vec<State>> {
-        let list = failed("list", &self.folder);
-        let entries = match fs::read_dir(&self.folder) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(&list)?,
-        };
         let mut states = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(&list)?;
-            let Ok(id) = entry.file_name().into_string() else {
+        for name in self.store.names_in("")?.into_iter().flatten() {
+            let Ok(id) = name.into_string() else {
                 continue;
             };
-            if id.starts_with('.') || !entry.file_type().map_err(&list)?.is_dir() {
+            if id.starts_with('.') {
+                continue;
+            }
+            let found = self.store.attributes(&id)?;
+            if found.is_none_or(|found| found.kind != NodeKind::Folder) {
                 continue;
             }
             let condition = self.condition(&id).unwrap_or_else(Condition::Unreadable);
@@ -161,13 +158,13 @@ impl Shelf {
 
     fn condition(&self, id: &str) -> Result<Condition> {
         let incomplete = |why: &str| Ok(Condition::Incomplete(why.to_owned()));
-        let manifest = match Manifest::get(&self.store, &format!("{id}/"))? {
+        let manifest = match Manifest::get(self.store(), &format!("{id}/"))? {
             Found::Absent => return incomplete("its list of files is missing"),
             Found::Damaged => return incomplete("its list of files is damaged"),
             Found::OtherFormat(version) => return Ok(Condition::OtherFormat(version)),
             Found::Whole(manifest) => manifest,
         };
-        let listing = bundle::list(&self.path(id))?;
+        let listing = bundle::list(self.store(), id)?;
         for (name, file) in &manifest.files {
             match listing.get(name) {
                 None => return incomplete(&format!("{name} is missing")),
@@ -213,7 +210,7 @@ impl Shelf {
             || (),
             |(), (name, file), stop| {
                 stop.check()?;
-                let found = hash(&self.store, &format!("{id}/{name}"), progress)?;
+                let found = hash(self.store(), &format!("{id}/{name}"), progress)?;
                 if found.as_ref().map(|(hash, len)| (hash, *len)) != Some((&file.hash, file.len)) {
                     damaged.lock().push(name.to_owned());
                 }
@@ -227,22 +224,25 @@ impl Shelf {
 
     /// Removes the leftovers of killed processes, and returns an unused name.
     pub(crate) fn unused_name(&self, prefix: &str) -> Result<String> {
-        platform::remove_leftovers(&self.folder, UNFINISHED);
-        platform::remove_leftovers(&self.folder, GOING);
+        self.store.remove_leftovers("", UNFINISHED);
+        self.store.remove_leftovers("", GOING);
         loop {
             let name = format!("{prefix}{}", platform::own_suffix());
-            let path = self.path(&name);
-            match fs::symlink_metadata(&path) {
-                Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(name),
-                Err(source) => return Err(failed("look for an unused name", &path)(source)),
-                Ok(_) => {} // left by a crash of a process with our number
-            }
+            if self.store.attributes(&name)?.is_none() {
+                return Ok(name);
+            } // otherwise left by a crash of a process with our number
         }
     }
 
-    /// Makes the names of the states durable.
-    pub(crate) fn sync_names(&self) -> Result<()> {
-        platform::sync_folder(&self.folder).map_err(failed("make the names durable", &self.folder))
+    /// Gives a folder of a new state its name, durably, or takes it from one that is removed.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        // All that the folder holds, before others see it under this name.
+        self.store.sync()?;
+        if !self.store.rename_folder(from, to)? {
+            let message = "another folder has the name";
+            return Err(Error::conflict(LAYER, message).in_file(self.path(to)));
+        }
+        self.store.sync()
     }
 }
 
@@ -253,6 +253,9 @@ fn order(state: &State) -> (u64, &str) {
 
 /// Returns true if the first folder is the second one, or in it.
 fn is_within(one: &Path, other: &Path) -> Result<bool> {
-    let find = |path: &Path| fs::canonicalize(path).map_err(failed("find", path));
+    let find = |path: &Path| {
+        let found = fs::canonicalize(path);
+        found.map_err(|source| Error::io(LAYER, "find", source).in_file(path))
+    };
     Ok(find(one)?.starts_with(find(other)?))
 }

@@ -11,21 +11,20 @@
 //! others, and nothing is moved any more.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::Store;
 use bandsaw::{Error, Kind, Result, platform};
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::{BundleFolder, INFO, Identity, Listing, changed};
-use crate::{Change, LAYER, failed, sealed};
+use crate::{Change, LAYER, sealed};
 
 const FORMAT: u64 = 1;
 const PLAN: &str = "plan.json";
+/// The folder of all changes.
+const OURS: &str = ".bandsaw";
 /// Prefix of the name of a folder that is being removed.
-const GOING: &str = ".bandsaw/.gone-";
+const GOING: &str = ".gone-";
 
 /// The progress of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,8 +108,8 @@ pub(crate) fn new_name(change: Change, name: &str) -> String {
 /// Removes what a killed preparation left. [`Kind::Conflict`] if there is undo data of an earlier
 /// change, which only its owner commits or undoes.
 pub(crate) fn check_unused(bundle: &BundleFolder, change: Change) -> Result<()> {
-    let folder = bundle.path().join(change.folder());
-    if Plan::get(bundle, change)?.is_some() || exists(&folder.join("old"))? {
+    let old = format!("{}old", change.folder());
+    if Plan::get(bundle, change)?.is_some() || bundle.store().attributes(&old)?.is_some() {
         let verb = change.verb();
         let message = format!(
             "undo data of an earlier `bandsaw {verb}` exists; run it with --undo, or with --commit \
@@ -121,29 +120,21 @@ pub(crate) fn check_unused(bundle: &BundleFolder, change: Change) -> Result<()> 
     remove(bundle, change)
 }
 
-fn exists(path: &std::path::Path) -> Result<bool> {
-    match fs::symlink_metadata(path) {
-        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(failed("read metadata", path)(source)),
-        Ok(_) => Ok(true),
-    }
-}
-
 /// Removes the folder of a change.
 pub(crate) fn remove(bundle: &BundleFolder, change: Change) -> Result<()> {
-    let ours = bundle.path().join(".bandsaw");
-    platform::remove_leftovers(&ours, ".gone-");
-    let folder = bundle.path().join(change.folder());
-    if !exists(&folder)? {
+    let store = bundle.store();
+    store.remove_leftovers(OURS, GOING);
+    let folder = change.folder().trim_end_matches('/');
+    if store.attributes(folder)?.is_none() {
         return Ok(());
     }
-    let going = bundle
-        .path()
-        .join(format!("{GOING}{}", platform::own_suffix()));
-    let removed = fs::rename(&folder, &going)
-        .and_then(|()| platform::sync_folder(&ours))
-        .and_then(|()| fs::remove_dir_all(&going));
-    removed.map_err(failed("remove", &folder))
+    let going = format!("{OURS}/{GOING}{}", platform::own_suffix());
+    if !store.rename_folder(folder, &going)? {
+        let message = "another folder has the name";
+        return Err(Error::conflict(LAYER, message).in_file(store.host_path(&going)));
+    }
+    store.sync()?;
+    store.remove_tree(&going)
 }
 
 /// Exchanges the files, durably, if the bundle still is as it was planned.
@@ -333,8 +324,12 @@ struct Move<'a> {
 
 impl Move<'_> {
     fn is_done(&self, bundle: &BundleFolder) -> Result<bool> {
-        let arrived = self.given.is_none() || bundle.identity(&self.from)?.is_none();
-        let left = self.taken.is_none() || bundle.identity(&self.to)?.is_some();
+        let live = bundle.identity(self.name)?;
+        // A power cut can leave a renamed file under both names.
+        let is_live = |other: Identity| live.is_some_and(|live| live.inode == other.inode);
+        let arrived = self.given.is_none() || bundle.identity(&self.from)?.is_none_or(is_live);
+        let aside = bundle.identity(&self.to)?;
+        let left = self.taken.is_none() || aside.is_some_and(|aside| !is_live(aside));
         Ok(arrived && left)
     }
 
@@ -343,12 +338,16 @@ impl Move<'_> {
         let Some(taken) = self.taken else {
             return Ok(());
         };
-        if bundle.identity(&self.to)?.is_some() {
-            return Ok(());
-        }
-        match bundle.identity(self.name)? {
-            Some(live) if live.is_same_file(&taken) => bundle.store().rename(self.name, &self.to),
-            _ => Err(self.not_as_planned(bundle)),
+        let is_taken = |file: Identity| file.is_same_file(&taken);
+        let live = bundle.identity(self.name)?;
+        match bundle.identity(&self.to)? {
+            None if live.is_some_and(is_taken) => bundle.store().rename(self.name, &self.to),
+            None => Err(self.not_as_planned(bundle)),
+            // One file under both names.
+            Some(aside) if is_taken(aside) && live.is_some_and(is_taken) => {
+                bundle.store().remove(self.name).map(drop)
+            }
+            Some(_) => Ok(()),
         }
     }
 
@@ -361,12 +360,17 @@ impl Move<'_> {
                 Some(_) => Err(self.not_as_planned(bundle)),
             };
         };
+        let is_given = |file: Identity| file.is_same_file(&given);
         match (bundle.identity(&self.from)?, live) {
-            (Some(prepared), None) if prepared.is_same_file(&given) => {
+            (Some(prepared), None) if is_given(prepared) => {
                 // The store creates a missing folder, and syncs it with the others.
                 bundle.store().rename(&self.from, self.name)
             }
-            (None, Some(live)) if live.is_same_file(&given) => Ok(()),
+            // One file under both names.
+            (Some(prepared), Some(live)) if is_given(prepared) && is_given(live) => {
+                bundle.store().remove(&self.from).map(drop)
+            }
+            (None, Some(live)) if is_given(live) => Ok(()),
             _ => Err(self.not_as_planned(bundle)),
         }
     }
@@ -419,6 +423,10 @@ fn move_all(
     for other in &others {
         progress.check()?;
         other.take(bundle)?;
+    }
+    // Names become durable in any order: no file may arrive before the old one is kept.
+    bundle.store().sync()?;
+    for other in &others {
         progress.check()?;
         other.give(bundle)?;
     }

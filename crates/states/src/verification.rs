@@ -1,20 +1,17 @@
 //! The state of verification that macOS keeps in a Time Machine bundle.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::Cursor;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::progress::Progress;
-use bandsaw::store::{Local, Open, Put, Store};
+use bandsaw::store::{HostStore, Open, Put};
 use bandsaw::{Error, Result};
 use plist::{Dictionary, Value};
 
 use crate::bundle::{BundleFolder, Identity};
 use crate::swap::{self, Phase, Plan, Step};
-use crate::{Change, LAYER, failed};
+use crate::{Change, LAYER};
 
 /// The lists with the state.
 pub(crate) const MACHINE: [&str; 2] = [
@@ -76,13 +73,13 @@ pub fn reset_verification(
         return Ok(Reset::default());
     }
     swap::check_unused(bundle, Change::Verification)?;
-    let bundle = &bundle.reopened();
+    let bundle = &bundle.reopened()?;
     let listing = bundle.list()?;
     let mut steps = BTreeMap::new();
     for (name, bytes) in &resets {
         let new = swap::new_name(Change::Verification, name);
         bundle.store().put(&new, bytes, Put::Replace)?;
-        like(&bundle.path().join(name), &bundle.path().join(&new))?;
+        bundle.store().set_owner_of(&new, name)?;
         let step = Step {
             old: listing.get(name).copied(),
             new: bundle.identity(&new)?,
@@ -139,17 +136,18 @@ fn reset(mut list: Dictionary) -> Result<Option<Vec<u8>>> {
 }
 
 /// Resets the state in prepared files of a roll-back. Lists that cannot be read stay as they are.
-pub(crate) fn reset_prepared(store: &Local, name: &str) -> Result<()> {
+/// `false`: there was nothing to reset.
+pub(crate) fn reset_prepared(store: &dyn HostStore, name: &str) -> Result<bool> {
     let list = read(store, name)?.and_then(|bytes| parse(&bytes));
     if let Some(list) = list
         && let Some(bytes) = reset(list)?
     {
-        store.put(name, &bytes, Put::Replace)?;
+        return store.put(name, &bytes, Put::Replace);
     }
-    Ok(())
+    Ok(false)
 }
 
-fn read(store: &Local, name: &str) -> Result<Option<Vec<u8>>> {
+fn read(store: &dyn HostStore, name: &str) -> Result<Option<Vec<u8>>> {
     let Some(file) = store.open(name, Open::Read)? else {
         return Ok(None);
     };
@@ -169,21 +167,6 @@ fn parse(bytes: &[u8]) -> Option<Dictionary> {
 fn unreadable(bundle: &BundleFolder, name: &str) -> Error {
     let message = "not a property list";
     Error::new(bandsaw::Kind::Corrupt, LAYER, message).in_file(bundle.path().join(name))
-}
-
-/// Gives a new file the owner and the permissions of another, as far as this user may.
-pub(crate) fn like(old: &Path, new: &Path) -> Result<()> {
-    let meta = fs::symlink_metadata(old).map_err(failed("read metadata", old))?;
-    let file = File::open(new).map_err(failed("open", new))?;
-    let own = file.metadata().map_err(failed("read metadata", new))?;
-    if (own.uid(), own.gid()) != (meta.uid(), meta.gid()) {
-        // Only the administrator may; for others the owner is who runs the file server, or is not
-        // asked for.
-        let _ = std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()));
-    }
-    file.set_permissions(meta.permissions())
-        .and_then(|()| file.sync_all())
-        .map_err(failed("set permissions", new))
 }
 
 /// Returns the identity of a prepared file after all changes of it.

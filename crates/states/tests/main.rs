@@ -3,6 +3,7 @@
 mod common;
 mod forget;
 mod keep;
+mod power_cut;
 mod roll_back;
 mod send;
 mod status;

@@ -6,9 +6,9 @@
 //! Bands of the bundle itself never have hard links: macOS writes to them in place, and would
 //! change the snapshot too.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{LAYER, no_snapshot};
@@ -17,7 +17,7 @@ use crate::device::BlockDeviceExt;
 use crate::open::NewMode;
 use crate::open::place::{ImagePlace, folder_of};
 use crate::progress::Progress;
-use crate::store::{Local, Open, Snapshot, Store};
+use crate::store::{HostStore, Local, NodeKind, Open, Snapshot, Store};
 use crate::{Error, Result, platform};
 
 /// Prefix of names that only Bandsaw uses.
@@ -34,12 +34,12 @@ const PIECE: u64 = 1 << 20;
 /// A bundle on this host.
 pub(super) struct Folder {
     path: PathBuf,
-    store: Local,
+    store: Arc<dyn HostStore>,
 }
 
 /// Files below one folder of a store to be copied below another.
 struct CopiedFiles<'a> {
-    store: &'a Local,
+    store: &'a dyn HostStore,
     from: &'a str,
     to: &'a str,
     /// Names of the files, relative to `from`.
@@ -49,57 +49,50 @@ struct CopiedFiles<'a> {
 impl Folder {
     /// Opens the bundle in the folder at `path`.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let store = Local::new(path);
-        if !crate::open::look_at(path)?.is_dir() || !sparsebundle::is_bundle(&store)? {
-            let message = "only sparse bundles have snapshots; use `bandsaw stack create` for \
-                           other images";
-            return Err(Error::unsupported(LAYER, message));
+        if !crate::open::look_at(path)?.is_dir() {
+            return Err(not_a_bundle());
         }
-        let folder = Self {
-            path: path.to_owned(),
-            store,
-        };
-        for ours in [
-            folder.path.join(OURS.trim_end_matches('/')),
-            folder.snapshots(),
-        ] {
-            // A symbolic link would lead out of the bundle.
-            if fs::symlink_metadata(&ours).is_ok_and(|meta| !meta.is_dir()) {
-                return Err(
-                    Error::invalid(LAYER, "not a folder, but snapshots are stored there")
-                        .in_file(ours),
-                );
-            }
-        }
-        Ok(folder)
+        Self::in_store(Arc::new(Local::new(path)))
     }
 
-    fn snapshots(&self) -> PathBuf {
-        self.path.join(SNAPSHOTS.trim_end_matches('/'))
+    /// Opens the bundle in a folder of a host.
+    pub(super) fn in_store(store: Arc<dyn HostStore>) -> Result<Self> {
+        if !sparsebundle::is_bundle(&*store)? {
+            return Err(not_a_bundle());
+        }
+        for ours in [OURS, SNAPSHOTS].map(|ours| ours.trim_end_matches('/')) {
+            // A symbolic link would lead out of the bundle.
+            let found = store.attributes(ours)?;
+            if found.is_some_and(|found| found.kind != NodeKind::Folder) {
+                let message = "not a folder, but snapshots are stored there";
+                return Err(Error::invalid(LAYER, message).in_file(store.host_path(ours)));
+            }
+        }
+        Ok(Self {
+            path: store.host_path(""),
+            store,
+        })
     }
 
     pub(super) fn list(&self) -> Result<Vec<Snapshot>> {
-        let failed = |source| Error::io(LAYER, "list", source).in_file(self.snapshots());
-        let entries = match fs::read_dir(self.snapshots()) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
-        };
+        let names = self.store.names_in(SNAPSHOTS.trim_end_matches('/'))?;
         let mut snapshots = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let Ok(name) = entry.file_name().into_string() else {
+        for name in names.into_iter().flatten() {
+            let Ok(name) = name.into_string() else {
                 continue;
             };
-            if name.starts_with('.') || !entry.file_type().map_err(failed)?.is_dir() {
+            if name.starts_with('.') {
                 continue;
             }
-            let dated = fs::metadata(entry.path().join(DATED))
-                .or_else(|_| entry.metadata())
-                .map_err(failed)?;
-            let since = dated.modified().map_err(failed)?.duration_since(UNIX_EPOCH);
+            let folder = self.store.attributes(&within(&name))?;
+            let Some(folder) = folder.filter(|folder| folder.kind == NodeKind::Folder) else {
+                continue;
+            };
+            let dated = self.store.attributes(&within(&format!("{name}/{DATED}")))?;
+            let nanos = dated.unwrap_or(folder).modified;
             snapshots.push(Snapshot {
                 name,
-                created: since.map_or(0, |since| since.as_secs()),
+                created: u64::try_from(nanos / 1_000_000_000).unwrap_or(0),
             });
         }
         Ok(snapshots)
@@ -114,7 +107,7 @@ impl Folder {
     }
 
     pub(super) fn create(&self, name: &str, progress: &dyn Progress) -> Result<()> {
-        let _nobody_writes = sparsebundle::lock_shared(&self.store)?;
+        let _nobody_writes = sparsebundle::lock_shared(self.store())?;
         self.check_kinds()?;
         let others = self.list()?;
         if others.iter().any(|other| other.name == name) {
@@ -125,31 +118,40 @@ impl Folder {
             .max_by_key(|other| other.created)
             .map(|other| format!("{SNAPSHOTS}{}/", other.name));
         let unfinished = self.unused_name(UNFINISHED)?;
-        let aside = self.snapshots().join(&unfinished);
         let made = self
             .fill(&unfinished, previous.as_deref(), progress)
             .and_then(|()| {
-                move_new(&aside, &self.snapshots().join(name), name)?;
-                self.sync_names()
+                // A snapshot is never empty, so an existing one is not replaced.
+                match self
+                    .store
+                    .rename_folder(&within(&unfinished), &within(name))?
+                {
+                    true => self.store.sync(),
+                    false => Err(taken(name)),
+                }
             });
         if made.is_err() {
             // Best effort: the caller needs the original error.
-            let _ = fs::remove_dir_all(&aside);
+            let _ = self.store.remove_tree(&within(&unfinished));
         }
         made
     }
 
     /// Refuses a bundle with a symbolic link or a special file, which a snapshot would not contain.
     fn check_kinds(&self) -> Result<()> {
-        for folder in [self.path.clone(), self.path.join("bands")] {
-            let failed = |source| Error::io(LAYER, "list", source).in_file(&folder);
-            for entry in fs::read_dir(&folder).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                let kind = entry.file_type().map_err(failed)?;
-                if !kind.is_file() && !kind.is_dir() {
+        for folder in ["", "bands/"] {
+            let names = self.store.names_in(folder.trim_end_matches('/'))?;
+            for name in names.into_iter().flatten() {
+                let path = self.path.join(folder).join(&name);
+                let Some(name) = name.to_str() else {
+                    let message = "the name is not UTF-8, which a snapshot cannot contain";
+                    return Err(Error::unsupported(LAYER, message).in_file(path));
+                };
+                let found = self.store.attributes(&format!("{folder}{name}"))?;
+                if found.is_some_and(|found| found.kind == NodeKind::Other) {
                     let message =
                         "a symbolic link or special file, which a snapshot cannot contain";
-                    return Err(Error::unsupported(LAYER, message).in_file(entry.path()));
+                    return Err(Error::unsupported(LAYER, message).in_file(path));
                 }
             }
         }
@@ -164,7 +166,7 @@ impl Folder {
         progress: &dyn Progress,
     ) -> Result<()> {
         let to = format!("{SNAPSHOTS}{unfinished}/");
-        CopiedFiles::new(&self.store, "", &to)?.copy(previous, progress)?;
+        CopiedFiles::new(self.store(), "", &to)?.copy(previous, progress)?;
         self.store.sync()
     }
 
@@ -189,46 +191,46 @@ impl Folder {
 
     pub(super) fn delete(&self, name: &str) -> Result<()> {
         self.find(name)?;
-        let going = self.snapshots().join(self.unused_name(GOING)?);
-        let removed = fs::rename(self.snapshots().join(name), &going)
-            .and_then(|()| fs::remove_dir_all(&going));
-        removed.map_err(|source| Error::io(LAYER, "remove", source).named(name))?;
-        self.sync_names()
+        let going = within(&self.unused_name(GOING)?);
+        if !self.store.rename_folder(&within(name), &going)? {
+            return Err(taken(name));
+        }
+        // Before a file of it is removed: a snapshot that is listed is whole.
+        self.store.sync()?;
+        self.store.remove_tree(&going)?;
+        self.store.sync()
     }
 
     /// Returns an unused name, after removing leftovers of killed processes.
     fn unused_name(&self, prefix: &str) -> Result<String> {
-        platform::remove_leftovers(&self.snapshots(), UNFINISHED);
-        platform::remove_leftovers(&self.snapshots(), GOING);
+        let snapshots = SNAPSHOTS.trim_end_matches('/');
+        self.store.remove_leftovers(snapshots, UNFINISHED);
+        self.store.remove_leftovers(snapshots, GOING);
         loop {
             let name = format!("{prefix}{}", platform::own_suffix());
-            match fs::symlink_metadata(self.snapshots().join(&name)) {
-                Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(name),
-                Err(source) => return Err(Error::io(LAYER, "look for an unused name", source)),
-                Ok(_) => {} // left by a crash of a process with our number
-            }
+            if self.store.attributes(&within(&name))?.is_none() {
+                return Ok(name);
+            } // otherwise left by a crash of a process with our number
         }
     }
 
-    /// Makes the names of the snapshots durable.
-    fn sync_names(&self) -> Result<()> {
-        platform::sync_folder(&self.snapshots()).map_err(|source| {
-            Error::io(LAYER, "make the name durable", source).in_file(self.snapshots())
-        })
+    fn store(&self) -> &dyn HostStore {
+        &*self.store
     }
+}
+
+fn not_a_bundle() -> Error {
+    let message = "only sparse bundles have snapshots; use `bandsaw stack create` for other images";
+    Error::unsupported(LAYER, message)
+}
+
+/// Returns the name in the bundle of a file or folder of the snapshots.
+fn within(name: &str) -> String {
+    format!("{SNAPSHOTS}{name}")
 }
 
 fn taken(name: &str) -> Error {
     Error::conflict(LAYER, "the snapshot already exists").named(name)
-}
-
-/// Renames a snapshot to its final name. A snapshot is never empty, so an existing one is not
-/// replaced.
-fn move_new(from: &Path, to: &Path, name: &str) -> Result<()> {
-    fs::rename(from, to).map_err(|source| match source.kind() {
-        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => taken(name),
-        _ => Error::io(LAYER, "rename the snapshot to its final name", source).named(name),
-    })
 }
 
 /// Returns the name of a folder within its parent, as a prefix of names in a store.
@@ -241,7 +243,7 @@ fn folder_name(path: &Path) -> Result<String> {
 
 impl<'a> CopiedFiles<'a> {
     /// Returns the files of a bundle, except for locks and those that only Bandsaw uses.
-    fn new(store: &'a Local, from: &'a str, to: &'a str) -> Result<Self> {
+    fn new(store: &'a dyn HostStore, from: &'a str, to: &'a str) -> Result<Self> {
         let mut names = Vec::new();
         store.list(from, &mut |entry| {
             let name = entry.name.strip_prefix(from).unwrap_or(entry.name);
@@ -322,11 +324,10 @@ impl<'a> CopiedFiles<'a> {
 
     /// Sets the modification time, because a clone may have that of the original.
     fn date(&self, name: &str) -> Result<()> {
-        let file = File::options().write(true).open(self.store.host_path(name));
-        let dated = file.and_then(|file| file.set_modified(SystemTime::now()));
-        dated.map_err(|source| {
-            Error::io(LAYER, "set the date", source).in_file(self.store.host_path(name))
-        })
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = since.map_or(0, |since| since.as_nanos());
+        let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);
+        self.store.set_modified(name, nanos)
     }
 
     /// Returns true if two files hold the same bytes.

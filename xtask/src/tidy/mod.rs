@@ -7,6 +7,7 @@ mod machine;
 mod owners;
 mod packages;
 mod points;
+mod renames;
 mod source;
 mod suites;
 mod tiers;
@@ -87,6 +88,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 ///   name;
 /// * tests that `cargo test` leaves out, and the steps of `scripts/test`, have a tier and a reason;
 /// * the conformance suites cover every device and every store, or a reason says why not;
+/// * a crash test covers every rename, or a reason says why not;
 /// * links between documents lead to a file and a heading that exist, and the numbers of open points
 ///   are right;
 /// * nothing names the machine it was written on.
@@ -97,6 +99,7 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     faults.extend(circles::check(files));
     faults.extend(suites::check(files));
     faults.extend(source::check_places(files));
+    faults.extend(renames::check(files));
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));

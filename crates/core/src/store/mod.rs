@@ -4,6 +4,7 @@
 //! used. Names are relative paths with `/` between their parts (`bands/1f`), never absolute and
 //! never with `..` in them.
 
+mod host;
 #[cfg_attr(windows, path = "windows.rs")]
 mod local;
 mod locks;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Result};
 
+pub use host::{Attributes, HostStore, NodeKind};
 pub use local::{FileMode, Local, LocalFile};
 pub use locks::Locks;
 pub use memory::MemoryStore;

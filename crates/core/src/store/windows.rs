@@ -3,6 +3,7 @@
 //! Nothing that exists is written: opening it for changes is [`Kind::Unsupported`]. Locks are those of
 //! Windows: while a file is locked by a reader, no program writes it.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
 use std::ops::Range;
@@ -12,7 +13,10 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
+use super::{
+    Attributes, Entry, Guard, HostStore, Lock, Meta, NodeKind, Open, Put, Store, check_folder,
+    check_name,
+};
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, ZEROS,
 };
@@ -502,5 +506,93 @@ impl Store for Local {
             Ok(false) => Err(in_use(&path)),
             Err(source) => Err(self.failed("lock", name, source)),
         }
+    }
+}
+
+/// Reads only, as the store; files have no numbers.
+impl HostStore for Local {
+    fn host_path(&self, name: &str) -> PathBuf {
+        self.host_path(name)
+    }
+
+    fn elsewhere(&self, folder: &Path) -> Arc<dyn HostStore> {
+        Arc::new(Self::new(folder))
+    }
+
+    fn attributes(&self, name: &str) -> Result<Option<Attributes>> {
+        check_folder(name)?;
+        let path = match name {
+            "" => self.root.clone(),
+            name => self.host_path(name),
+        };
+        let meta = match fs::symlink_metadata(path) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            meta => meta.map_err(|source| self.failed("read metadata", name, source))?,
+        };
+        let kind = match meta.file_type() {
+            kind if kind.is_file() => NodeKind::File,
+            kind if kind.is_dir() => NodeKind::Folder,
+            _ => NodeKind::Other,
+        };
+        let since = meta.modified().ok();
+        let since = since.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        let modified = since.and_then(|since| i64::try_from(since.as_nanos()).ok());
+        let modified = modified.unwrap_or(0);
+        Ok(Some(Attributes {
+            kind,
+            len: meta.len(),
+            modified,
+            changed: modified,
+            inode: 0,
+            links: 1,
+        }))
+    }
+
+    fn names_in(&self, name: &str) -> Result<Option<Vec<OsString>>> {
+        check_folder(name)?;
+        let failed = |source| self.failed("list", name, source);
+        let entries = match fs::read_dir(self.root.join(name)) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            entries => entries.map_err(failed)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.push(entry.map_err(failed)?.file_name());
+        }
+        Ok(Some(names))
+    }
+
+    fn set_modified(&self, name: &str, _nanos: i64) -> Result<()> {
+        Err(refused(&self.host_path(name)))
+    }
+
+    fn set_owner_of(&self, name: &str, _like: &str) -> Result<()> {
+        Err(refused(&self.host_path(name)))
+    }
+
+    fn link(&self, from: &str, to: &str) -> Result<bool> {
+        self.link(from, to)
+    }
+
+    fn clone_of(&self, from: &str, to: &str) -> Result<bool> {
+        self.clone_of(from, to)
+    }
+
+    fn copy_from(&self, _from: &Path, to: &str) -> Result<bool> {
+        Err(refused(&self.host_path(to)))
+    }
+
+    fn rename_folder(&self, from: &str, _to: &str) -> Result<bool> {
+        Err(refused(&self.host_path(from)))
+    }
+
+    fn remove_tree(&self, name: &str) -> Result<()> {
+        Err(refused(&self.host_path(name)))
+    }
+
+    fn remove_leftovers(&self, _name: &str, _prefix: &str) {}
+
+    fn sync_tree(&self, _name: &str) -> Result<()> {
+        Ok(())
     }
 }

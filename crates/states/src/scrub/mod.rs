@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bandsaw::progress::Progress;
-use bandsaw::store::{Guard, Lock, Store};
+use bandsaw::store::{Guard, Lock};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use bandsaw_core::parallel;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use bandsaw::Result;
-use bandsaw::store::Store;
 use serde::{Deserialize, Serialize};
 
 use super::Finding;

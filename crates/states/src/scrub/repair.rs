@@ -1,19 +1,15 @@
 //! Faulty bands from another copy.
 
-use std::fs::{self, File};
 use std::path::Path;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::{Local, Put, Store};
+use bandsaw::store::NodeKind;
 use bandsaw::{Error, Kind, Result, platform};
 
 use super::record::{Hashed, Record};
 use super::{Finding, LAYER, no_copy};
 use crate::bundle::{BundleFolder, changed};
-use crate::failed;
 use crate::hash::{hash, hash_existing};
-use crate::keep::time;
-use crate::verification::like;
 
 /// The folder of bands that are being copied.
 const NEW: &str = ".bandsaw/scrub/";
@@ -21,7 +17,7 @@ const NEW: &str = ".bandsaw/scrub/";
 const QUARANTINE: &str = ".bandsaw/quarantine/";
 
 /// Replaces the faulty bands of which the copy has the recorded contents; returns their names. Each
-/// is replaced in one step, and the faulty one goes to `.bandsaw/quarantine`.
+/// is replaced in one step, after the faulty one was copied to `.bandsaw/quarantine`.
 pub(super) fn repair(
     bundle: &BundleFolder,
     from: &Path,
@@ -29,13 +25,15 @@ pub(super) fn repair(
     findings: &[(String, Finding)],
     progress: &dyn Progress,
 ) -> Result<Vec<String>> {
-    if !fs::metadata(from).map_err(failed("open", from))?.is_dir() {
+    let other = bundle.store().elsewhere(from);
+    let found = other.attributes("")?;
+    let found = found.ok_or_else(|| Error::not_found(LAYER, from.display().to_string()))?;
+    if found.kind != NodeKind::Folder {
         return Err(no_copy(
             from,
             "expected the folder of a sparse bundle or of a state",
         ));
     }
-    let other = Local::new(from);
     let faulty = findings.iter().filter(|(_, finding)| finding.is_damage());
     let mut repaired = Vec::new();
     for (name, _) in faulty {
@@ -47,7 +45,7 @@ pub(super) fn repair(
         if old.hash.is_empty() || bundle.identity(name)? != Some(old.file) {
             continue;
         }
-        let fits = hash(&other, name, progress)?
+        let fits = hash(&*other, name, progress)?
             .is_some_and(|(hash, len)| hash == old.hash && len == old.file.len);
         if fits {
             let new = replace(bundle, from, name, old, progress)?;
@@ -67,9 +65,7 @@ fn replace(
 ) -> Result<Hashed> {
     let store = bundle.store();
     let copy = format!("{NEW}{name}");
-    let path = bundle.path().join(&copy);
-    store.put(&copy, b"", Put::Replace)?;
-    crate::keep::copy(&from.join(name), &path)?;
+    store.copy_from(&from.join(name), &copy)?;
     let (hash, len) = hash_existing(store, &copy, progress)?;
     if hash != old.hash || len != old.file.len {
         return Err(Error::new(
@@ -79,19 +75,23 @@ fn replace(
         )
         .in_file(from.join(name)));
     }
-    like(&bundle.path().join(name), &path)?;
-    let dated = File::options().write(true).open(&path).and_then(|file| {
-        file.set_modified(time(old.file.modified))?;
-        file.sync_all()
-    });
-    dated.map_err(failed("set the time", &path))?;
+    store.set_owner_of(&copy, name)?;
+    store.set_modified(&copy, old.file.modified)?;
     if bundle.identity(name)? != Some(old.file) {
         return Err(changed(bundle.path()));
     }
     let aside = format!("{QUARANTINE}{}/{name}", platform::own_suffix());
-    if !store.link(name, &aside)? {
-        // Without hard links the band is away for a moment; both files are in known places.
-        store.rename(name, &aside)?;
+    match store.copy_from(&bundle.path().join(name), &aside) {
+        Ok(_) => store.set_modified(&aside, old.file.modified)?,
+        // The host cannot read it. A link changes its times, so that a run that is interrupted here
+        // leaves it as unknown: readable bands are copied instead.
+        Err(error) if error.kind() == Kind::Io => {
+            if !store.link(name, &aside)? {
+                // Without hard links the band is away for a moment; both files are in known places.
+                store.rename(name, &aside)?;
+            }
+        }
+        Err(error) => return Err(error),
     }
     store.sync()?;
     store.rename(&copy, name)?;

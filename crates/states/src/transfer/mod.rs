@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
 
-pub use receive::{Received, have, receive};
+pub use receive::{Received, have, have_in, receive, receive_in};
 pub use send::{Sent, send, send_to_folder};
 
 const LAYER: &str = "transfer";

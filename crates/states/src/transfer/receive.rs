@@ -1,19 +1,18 @@
 //! The receiver.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use bandsaw::device::AfterDiscard;
 use bandsaw::progress::Progress;
-use bandsaw::store::{Local, check_name};
+use bandsaw::store::{HostStore, Local, NodeKind, Open, check_name};
 use bandsaw::{Error, Kind, Result};
 
 use super::{END, FORMAT, Have, Header, LAYER, MAGIC, PIECE};
 use crate::bundle::{self, Identity};
-use crate::failed;
 use crate::hash::hash;
-use crate::keep::{copy, next_sequence, sync_folders, time};
+use crate::keep::next_sequence;
 use crate::manifest::Manifest;
 use crate::sealed::{self, Found};
 use crate::shelf::{Shelf, State};
@@ -41,39 +40,40 @@ pub struct Received {
 /// Returns the contents that a folder has of a bundle: those of whole states, and of a state that
 /// arrived in part.
 pub fn have(folder: &Path, bundle: &str, progress: &dyn Progress) -> Result<Have> {
+    have_in(&Local::new(folder), bundle, progress)
+}
+
+/// Does the same for a folder of another host.
+pub fn have_in(folder: &dyn HostStore, bundle: &str, progress: &dyn Progress) -> Result<Have> {
     check_plain(bundle)?;
-    let shelf = Shelf::at(folder.join(bundle));
+    let shelf = Shelf::at(folder.elsewhere(&folder.host_path(bundle)));
     let mut have = BTreeSet::new();
     for state in shelf.list()? {
         if let Some(manifest) = state.whole() {
             have.extend(manifest.files.values().map(|file| file.hash.clone()));
         }
     }
-    for partial in partials(shelf.folder())? {
-        let store = Local::new(&partial);
-        for name in bundle::list(&partial)?
+    let store = shelf.store();
+    for partial in partials(store)? {
+        for name in bundle::list(store, &partial)?
             .keys()
-            .filter(|name| *name != INCOMING)
+            .filter(|name| name.rsplit('/').next() != Some(INCOMING))
         {
-            have.extend(hash(&store, name, progress)?.map(|(hash, _)| hash));
+            let found = hash(store, &format!("{partial}/{name}"), progress)?;
+            have.extend(found.map(|(hash, _)| hash));
         }
     }
     Ok(Have { have })
 }
 
-fn partials(folder: &Path) -> Result<Vec<PathBuf>> {
-    let list = failed("list", folder);
-    let entries = match fs::read_dir(folder) {
-        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(&list)?,
-    };
+fn partials(store: &dyn HostStore) -> Result<Vec<String>> {
+    let names = store.names_in("")?.into_iter().flatten();
+    let names = names.filter_map(|name| name.into_string().ok());
     let mut partials = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(&list)?;
-        let name = entry.file_name();
-        let is_partial = name.to_str().is_some_and(|name| name.starts_with(PARTIAL));
-        if is_partial && entry.file_type().map_err(&list)?.is_dir() {
-            partials.push(entry.path());
+    for name in names.filter(|name| name.starts_with(PARTIAL)) {
+        let found = store.attributes(&name)?;
+        if found.is_some_and(|found| found.kind == NodeKind::Folder) {
+            partials.push(name);
         }
     }
     Ok(partials)
@@ -86,9 +86,19 @@ fn partials(folder: &Path) -> Result<Vec<PathBuf>> {
 /// [`Kind::Corrupt`] if the stream is damaged or ends early, [`Kind::Conflict`] if another state has
 /// the name, [`Kind::NotFound`] if the stream relies on contents that the folder does not have.
 pub fn receive(folder: &Path, input: &mut dyn Read, progress: &dyn Progress) -> Result<Received> {
+    receive_in(&Local::new(folder), input, progress)
+}
+
+/// Does the same in a folder of another host.
+pub fn receive_in(
+    folder: &dyn HostStore,
+    input: &mut dyn Read,
+    progress: &dyn Progress,
+) -> Result<Received> {
     let Header { id, manifest } = header(input)?;
-    let shelf = Shelf::at(folder.join(&manifest.bundle));
-    if fs::symlink_metadata(shelf.folder()).is_ok_and(|meta| !meta.is_dir()) {
+    let found = folder.attributes(&manifest.bundle)?;
+    let shelf = Shelf::at(folder.elsewhere(&folder.host_path(&manifest.bundle)));
+    if found.is_some_and(|found| found.kind != NodeKind::Folder) {
         let message = "expected a folder of states";
         return Err(Error::unsupported(LAYER, message).in_file(shelf.folder()));
     }
@@ -100,9 +110,9 @@ pub fn receive(folder: &Path, input: &mut dyn Read, progress: &dyn Progress) -> 
     let states = shelf.list()?;
     let name = format!("{PARTIAL}{id}");
     let new = Incoming {
-        part: shelf.path(&name),
+        part: name,
         shelf: &shelf,
-        known: known(&shelf, &states),
+        known: known(&states),
         manifest: &manifest,
     };
     let size = new.contents(input, progress)?;
@@ -185,7 +195,7 @@ fn check_plain(name: &str) -> Result<()> {
 }
 
 /// Returns a file of a state for each contents.
-fn known(shelf: &Shelf, states: &[State]) -> BTreeMap<String, PathBuf> {
+fn known(states: &[State]) -> BTreeMap<String, String> {
     let mut known = BTreeMap::new();
     for state in states {
         for (name, file) in state
@@ -193,18 +203,18 @@ fn known(shelf: &Shelf, states: &[State]) -> BTreeMap<String, PathBuf> {
             .into_iter()
             .flat_map(|manifest| &manifest.files)
         {
-            known.insert(file.hash.clone(), shelf.path(&state.id).join(name));
+            known.insert(file.hash.clone(), format!("{}/{name}", state.id));
         }
     }
     known
 }
 
 struct Incoming<'a> {
-    /// The folder of the state until it is whole.
-    part: PathBuf,
+    /// The name of the state's folder until it is whole.
+    part: String,
     shelf: &'a Shelf,
     /// A file of an earlier state for each contents.
-    known: BTreeMap<String, PathBuf>,
+    known: BTreeMap<String, String>,
     manifest: &'a Manifest,
 }
 
@@ -257,10 +267,11 @@ impl Incoming<'_> {
         input: &mut dyn Read,
         progress: &dyn Progress,
     ) -> Result<()> {
-        fs::create_dir_all(&self.part).map_err(failed("create", &self.part))?;
-        let path = self.part.join(INCOMING);
-        let write = failed("write", &path);
-        let mut file = File::create(&path).map_err(&write)?;
+        let store = self.shelf.store();
+        let incoming = self.within(INCOMING);
+        store.remove(&incoming)?;
+        let file = store.open(&incoming, Open::CreateNew)?;
+        let file = file.ok_or_else(|| bundle::changed(self.shelf.folder()))?;
         let mut hasher = blake3::Hasher::new();
         let mut buf = Vec::new();
         let mut left = len;
@@ -270,45 +281,47 @@ impl Incoming<'_> {
             buf.resize(bandsaw::size::to_usize(piece), 0);
             read(input, &mut buf)?;
             hasher.update(&buf);
-            file.write_all(&buf).map_err(&write)?;
+            let at = len - left;
+            // Grows with what arrives.
+            file.set_len(at + piece, AfterDiscard::Zeros)?;
+            file.write_at(at, &buf)?;
             left -= piece;
         }
         if hasher.finalize().to_hex().as_str() != expected {
             return Err(damaged("a file was damaged on its way").named(name));
         }
-        file.sync_all().map_err(&write)?;
-        self.arrive(&path, name)
+        file.flush()?;
+        store.rename(&incoming, &self.within(name))
     }
 
-    /// Gives a file of the partial state its name.
-    fn arrive(&self, from: &Path, name: &str) -> Result<()> {
-        let to = self.part.join(name);
-        let folder = to.parent().unwrap_or(&self.part);
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::rename(from, &to))
-            .map_err(failed("rename", &to))
+    /// Returns the name in the store of a file of the state.
+    fn within(&self, name: &str) -> String {
+        format!("{}/{name}", self.part)
     }
 
     /// Adds the files that were not sent; returns their number.
     fn share(&self, progress: &dyn Progress) -> Result<u64> {
-        fs::create_dir_all(self.part.join("bands")).map_err(failed("create", &self.part))?;
-        let store = Local::new(&self.part);
+        let store = self.shelf.store();
+        // macOS requires this folder, and the store creates it with its first file.
+        let first = self.within(&format!("bands/{INCOMING}"));
+        store.open(&first, Open::Create)?;
+        store.remove(&first)?;
         let mut own = BTreeMap::new();
-        for name in bundle::list(&self.part)?.into_keys() {
+        for name in bundle::list(store, &self.part)?.into_keys() {
             let is_listed = self.manifest.files.contains_key(&name);
-            if let (true, Some((hash, _))) = (is_listed, hash(&store, &name, progress)?) {
-                own.insert(hash, self.part.join(name));
+            let full = self.within(&name);
+            if let (true, Some((hash, _))) = (is_listed, hash(store, &full, progress)?) {
+                own.insert(hash, full);
             } else {
                 // Of an earlier version of the state, or half a file.
-                let path = self.part.join(name);
-                fs::remove_file(&path).map_err(failed("remove", &path))?;
+                store.remove(&full)?;
             }
         }
         let mut shared_files = 0;
         for (name, file) in &self.manifest.files {
             progress.check()?;
-            let path = self.part.join(name);
-            if own.get(&file.hash) == Some(&path) {
+            let full = self.within(name);
+            if own.get(&file.hash) == Some(&full) {
                 continue;
             }
             let from = self.known.get(&file.hash).or_else(|| own.get(&file.hash));
@@ -317,18 +330,16 @@ impl Incoming<'_> {
                                of `bandsaw receive --have` of this folder";
                 return Err(Error::new(Kind::NotFound, LAYER, message).named(name.clone()));
             };
-            let incoming = self.part.join(INCOMING);
-            if bundle::identity(&incoming)?.is_some() {
-                fs::remove_file(&incoming).map_err(failed("remove", &incoming))?;
-            }
+            let incoming = self.within(INCOMING);
+            store.remove(&incoming)?;
             // Files of the state itself can have another time.
             let is_earlier = self.known.contains_key(&file.hash);
-            if is_earlier && fs::hard_link(from, &incoming).is_ok() {
+            if is_earlier && store.link(from, &incoming)? {
                 shared_files += 1;
             } else {
-                copy(from, &incoming)?;
+                store.copy_from(&store.host_path(from), &incoming)?;
             }
-            self.arrive(&incoming, name)?;
+            store.rename(&incoming, &full)?;
         }
         Ok(shared_files)
     }
@@ -337,17 +348,17 @@ impl Incoming<'_> {
     fn finish(&self, id: &str, sequence: u64, progress: &dyn Progress) -> Result<()> {
         let mut manifest = self.manifest.clone();
         manifest.sequence = sequence;
+        let store = self.shelf.store();
         for (name, file) in &mut manifest.files {
-            let path = self.part.join(name);
-            let meta = fs::symlink_metadata(&path).map_err(failed("read metadata", &path))?;
-            if std::os::unix::fs::MetadataExt::nlink(&meta) == 1 {
-                let dated = File::options().write(true).open(&path).and_then(|copy| {
-                    copy.set_modified(time(file.modified))?;
-                    copy.sync_all()
-                });
-                dated.map_err(failed("set the time", &path))?;
+            let full = self.within(name);
+            if store
+                .attributes(&full)?
+                .is_some_and(|found| found.links == 1)
+            {
+                store.set_modified(&full, file.modified)?;
             }
-            let found = bundle::identity(&path)?.ok_or_else(|| Error::not_found(LAYER, name))?;
+            let found = bundle::identity(store, &full)?;
+            let found = found.ok_or_else(|| Error::not_found(LAYER, name))?;
             file.modified = found.modified;
             // No file of this host.
             file.live = Identity {
@@ -357,29 +368,28 @@ impl Incoming<'_> {
                 inode: 0,
             };
         }
-        let part = format!("{PARTIAL}{id}");
-        let bad = self.shelf.verify(&part, &manifest, progress)?;
+        let bad = self.shelf.verify(&self.part, &manifest, progress)?;
         if let Some(first) = bad.first() {
             // A faulty file of an earlier state must not be shared again.
             for name in &bad {
-                let path = self.part.join(name);
-                fs::remove_file(&path).map_err(failed("remove", &path))?;
+                store.remove(&self.within(name))?;
             }
             return Err(
                 damaged("a file is not as it was sent, or rotted in an earlier state")
                     .named(first.clone()),
             );
         }
-        manifest.put(self.shelf.store(), &format!("{part}/"))?;
-        sync_folders(&self.part)?;
-        let place = self.shelf.path(id);
-        fs::rename(&self.part, &place).map_err(failed("rename the state", &place))?;
-        self.shelf.sync_names()
+        manifest.put(store, &format!("{}/", self.part))?;
+        // Also the names that an earlier run changed.
+        store.sync_tree(&self.part)?;
+        self.shelf.rename(&self.part, id)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::manifest::{Soundness, StateFile};
     use bandsaw::progress::Silent;

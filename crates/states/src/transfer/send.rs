@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::{Open, Store};
+use bandsaw::store::Open;
 use bandsaw::{Error, Kind, Result};
 
 use super::{END, FORMAT, Have, Header, LAYER, MAGIC, PIECE, Received, have, receive};

@@ -12,6 +12,7 @@
 //! The suite panics at the first violation. The message begins with the check that failed.
 
 mod device;
+mod host;
 mod seams;
 mod store;
 mod threads;
@@ -24,6 +25,7 @@ use bandsaw_core::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Info
 use bandsaw_core::{Error, Kind, Result};
 
 pub use device::{Devices, device, read_only};
+pub use host::host_store;
 pub use store::{Stores, store};
 
 /// Minimum length in bytes of a device under test.

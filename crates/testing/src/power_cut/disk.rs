@@ -1,20 +1,23 @@
 //! The contents of the cache and of the disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::Keep;
+use super::names::Names;
 use crate::Random;
 use crate::pages::Pages;
-use bandsaw_core::store::Meta;
+use bandsaw_core::store::{Attributes, Meta, NodeKind};
 
 /// Bytes that a disk writes atomically.
 pub(super) const SECTOR: u64 = 512;
+/// Nanoseconds of the clock between two events.
+const TICK: i64 = 1_000_000_000;
 
-/// A file, independent of its names.
+/// A file or a folder, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId(u64);
+pub(super) struct FileId(pub(super) u64);
 
 /// A recorded change of the store.
 #[derive(Debug, Clone)]
@@ -32,8 +35,31 @@ pub(super) enum Event {
     Remove {
         name: String,
     },
+    /// Another name of a file.
+    Link {
+        from: String,
+        to: String,
+    },
+    /// A new name of a folder, in the same folder.
+    RenameFolder {
+        from: String,
+        to: String,
+    },
+    /// An empty folder is removed.
+    RemoveFolder {
+        name: String,
+    },
     /// All names are durable.
     Sync,
+    /// The names in these folders are durable.
+    SyncFolders {
+        folders: Vec<FileId>,
+    },
+    /// New attributes of a file, and perhaps a modification time in nanoseconds since 1970.
+    Attributes {
+        file: FileId,
+        modified: Option<i64>,
+    },
     ContentChange {
         file: FileId,
         change: ContentChange,
@@ -58,20 +84,10 @@ pub(super) enum ContentChange {
 /// All names and files, twice: as visible, and as durable.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disk {
-    names: BTreeMap<String, FileId>,
-    synced: BTreeMap<String, FileId>,
-    unsynced: Vec<NameChange>,
+    pub(super) names: Names,
     files: BTreeMap<FileId, FileState>,
-    last_id: u64,
-}
-
-/// A change of a name: the file that it refers to, or none.
-#[derive(Debug, Clone)]
-struct NameChange {
-    name: String,
-    file: Option<FileId>,
-    /// The change by which the file got its new name, if this is the removal of its old one.
-    moved_by: Option<usize>,
+    /// Time of the last event, in nanoseconds since 1970.
+    clock: i64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -80,31 +96,24 @@ struct FileState {
     durable: Pages,
     unflushed: Vec<ContentChange>,
     changes: u64,
+    times: Times,
+    durable_times: Times,
+}
+
+/// The times of a file, in nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    modified: i64,
+    changed: i64,
 }
 
 impl Disk {
-    pub(super) fn new_id(&mut self) -> FileId {
-        FileId(self.last_id + 1)
-    }
-
-    pub(super) fn newest(&self) -> FileId {
-        FileId(self.last_id)
+    pub(super) fn new_id(&self) -> FileId {
+        self.names.new_id()
     }
 
     pub(super) fn find(&self, name: &str) -> Option<FileId> {
-        self.names.get(name).copied()
-    }
-
-    pub(super) fn names(&self, prefix: &str) -> Vec<String> {
-        self.names
-            .keys()
-            .filter(|name| name.starts_with(prefix))
-            .cloned()
-            .collect()
-    }
-
-    pub(super) fn has_unsynced_names(&self) -> bool {
-        !self.unsynced.is_empty()
+        self.names.find(name)
     }
 
     pub(super) fn has_unflushed(&self, file: FileId) -> bool {
@@ -124,75 +133,105 @@ impl Disk {
         }
     }
 
+    pub(super) fn attributes(&self, file: FileId) -> Attributes {
+        let state = &self.files[&file];
+        Attributes {
+            kind: NodeKind::File,
+            len: state.live.len(),
+            modified: state.times.modified,
+            changed: state.times.changed,
+            inode: file.0,
+            links: self.names.count(file),
+        }
+    }
+
     pub(super) fn apply(&mut self, event: &Event) {
+        self.clock += TICK;
+        let now = self.clock;
         match event {
             Event::Place {
                 name,
                 file,
                 contents,
             } => {
-                self.last_id = self.last_id.max(file.0);
+                let times = Times {
+                    modified: now,
+                    changed: now,
+                };
                 let state = FileState {
                     live: contents.clone(),
                     durable: contents.clone(),
+                    times,
+                    durable_times: times,
                     ..FileState::default()
                 };
                 self.files.insert(*file, state);
-                self.name(name, Some(*file), None);
+                self.names.place(name, *file);
             }
             Event::Rename { from, to } => {
-                let file = self.find(from);
-                self.name(to, file, None);
-                self.name(from, None, Some(self.unsynced.len() - 1));
+                let file = self.names.rename(from, to);
+                self.touch(file, now);
             }
-            Event::Remove { name } => self.name(name, None, None),
-            Event::Sync => {
-                self.synced = self.names.clone();
-                self.unsynced.clear();
+            Event::Link { from, to } => {
+                let file = self.names.link(from, to);
+                self.touch(file, now);
+            }
+            Event::Remove { name } => self.names.remove(name),
+            Event::RenameFolder { from, to } => self.names.rename_folder(from, to),
+            Event::RemoveFolder { name } => self.names.remove_folder(name),
+            Event::Sync => self.names.sync(),
+            Event::SyncFolders { folders } => self.names.sync_folders(folders),
+            Event::Attributes { file, modified } => {
+                self.touch(Some(*file), now);
+                if let (Some(state), Some(modified)) = (self.files.get_mut(file), modified) {
+                    state.times.modified = *modified;
+                }
             }
             Event::ContentChange { file, change } => {
                 if let Some(state) = self.files.get_mut(file) {
                     apply_change(&mut state.live, change);
                     state.unflushed.push(change.clone());
                     state.changes += 1;
+                    state.times = Times {
+                        modified: now,
+                        changed: now,
+                    };
                 }
             }
             Event::Flush { file } => {
                 if let Some(state) = self.files.get_mut(file) {
                     state.durable = state.live.clone();
                     state.unflushed.clear();
+                    state.durable_times = state.times;
                 }
             }
         }
     }
 
-    fn name(&mut self, name: &str, file: Option<FileId>, moved_by: Option<usize>) {
-        match file {
-            Some(file) => self.names.insert(name.to_owned(), file),
-            None => self.names.remove(name),
-        };
-        self.unsynced.push(NameChange {
-            name: name.to_owned(),
-            file,
-            moved_by,
-        });
+    /// Records a change of a file's attributes.
+    fn touch(&mut self, file: Option<FileId>, now: i64) {
+        if let Some(state) = file.and_then(|file| self.files.get_mut(&file)) {
+            state.times.changed = now;
+        }
     }
 
     /// Returns the state of the disk after a crash.
     pub(super) fn crash(&self, keep: Keep) -> Disk {
-        let mut random = Random::new(if let Keep::Some(seed) = keep { seed } else { 0 });
-        let names = match keep {
-            Keep::Nothing => self.synced.clone(),
-            Keep::Everything => self.names.clone(),
-            Keep::Some(_) => self.some_names(&mut random),
-        };
-        let found: BTreeSet<FileId> = names.values().copied().collect();
-        let files = found.into_iter().map(|file| {
+        let seed = if let Keep::Some(seed) = keep { seed } else { 0 };
+        let mut random = Random::new(seed);
+        let mut times = Random::new(seed ^ 0x7469_6d65);
+        let names = self.names.crash(keep, &mut random);
+        let files = names.files().into_iter().map(|file| {
             let state = &self.files[&file];
             let contents = match keep {
                 Keep::Nothing => state.durable.clone(),
                 Keep::Everything => state.live.clone(),
                 Keep::Some(_) => state.some_contents(&mut random),
+            };
+            let found = match keep {
+                Keep::Nothing => state.durable_times,
+                Keep::Everything => state.times,
+                Keep::Some(_) => state.some_times(&mut times),
             };
             (
                 file,
@@ -201,62 +240,30 @@ impl Disk {
                     durable: contents,
                     // A version is as durable as the contents that it counts.
                     changes: state.changes + u64::from(!state.unflushed.is_empty()),
+                    times: found,
+                    durable_times: found,
                     ..FileState::default()
                 },
             )
         });
         Disk {
             files: files.collect(),
-            synced: names.clone(),
             names,
-            unsynced: Vec::new(),
-            last_id: self.last_id,
+            clock: self.clock,
         }
-    }
-
-    /// Returns for each name some file that it referred to since the last sync.
-    fn some_names(&self, random: &mut Random) -> BTreeMap<String, FileId> {
-        // The last change of each name that survives.
-        let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
-        let odds = random.within(1..4);
-        for (index, change) in self.unsynced.iter().enumerate() {
-            if random.within(0..4) < odds {
-                kept.insert(&change.name, index);
-            }
-        }
-        // A file whose old name is gone must have its new one. Each round only adds changes, so the
-        // loop ends.
-        while let Some((to, by)) = self.lost_by_move(&kept) {
-            kept.insert(to, by);
-        }
-        let mut names = self.synced.clone();
-        for (name, index) in kept {
-            match self.unsynced[index].file {
-                Some(file) => names.insert(name.to_owned(), file),
-                None => names.remove(name),
-            };
-        }
-        names
-    }
-
-    /// Returns a rename whose removal of the old name survived without the new name.
-    fn lost_by_move(&self, kept: &BTreeMap<&str, usize>) -> Option<(&str, usize)> {
-        self.unsynced
-            .iter()
-            .enumerate()
-            .find_map(|(index, change)| {
-                let by = change.moved_by?;
-                let gain = &self.unsynced[by];
-                let is_lost = kept
-                    .get(change.name.as_str())
-                    .is_some_and(|last| *last >= index);
-                let is_gained = kept.get(gain.name.as_str()).is_some_and(|last| *last >= by);
-                (is_lost && !is_gained).then_some((gain.name.as_str(), by))
-            })
     }
 }
 
 impl FileState {
+    /// Returns for each time the durable or the present one.
+    fn some_times(&self, random: &mut Random) -> Times {
+        let mut either = |one, other| if random.one_in(2) { one } else { other };
+        Times {
+            modified: either(self.times.modified, self.durable_times.modified),
+            changed: either(self.times.changed, self.durable_times.changed),
+        }
+    }
+
     /// Returns for each sector some contents since the last flush; and likewise a length.
     fn some_contents(&self, random: &mut Random) -> Pages {
         let mut contents = self.durable.clone();

@@ -10,12 +10,19 @@
 //!   neighbors, so changes survive in any order;
 //! * names and contents survive independently: a name may refer to an empty file, a full file may
 //!   have lost its name;
-//! * a rename is atomic: the file may be found under both names, never under none.
+//! * a rename is atomic: the file may be found under both names, never under none. A renamed folder
+//!   has always one name;
+//! * times survive independently of contents and names.
+//!
+//! [`PowerCut::folder`] is a folder of a host with such a disk: the names that are changed through it
+//! are synced folder by folder, as the host does.
 //!
 //! This is stricter than any real file system and disk.
 
 mod disk;
 mod file;
+mod folder;
+mod names;
 mod survival;
 
 use std::fmt;
@@ -28,9 +35,10 @@ use bandsaw_core::store::{
 };
 use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Result};
-use disk::{Disk, Event};
+use disk::{Disk, Event, FileId};
 use file::PowerCutFile;
 
+pub use folder::PowerCutFolder;
 pub use survival::Survival;
 
 const LAYER: &str = "power cut store";
@@ -128,6 +136,11 @@ impl PowerCut {
         })
     }
 
+    /// Returns the folder at `path` of a simulated host whose root is this store; the root for "".
+    pub fn folder(&self, path: &str) -> PowerCutFolder {
+        PowerCutFolder::new(self.clone(), path)
+    }
+
     fn holding(disk: Disk) -> Self {
         let recorder = Recorder {
             start: disk.clone(),
@@ -147,13 +160,14 @@ impl Recorder {
         self.events.push(event);
     }
 
-    fn place(&mut self, name: &str, contents: Pages) {
+    fn place(&mut self, name: &str, contents: Pages) -> FileId {
         let file = self.now.new_id();
         self.record(Event::Place {
             name: name.to_owned(),
             file,
             contents,
         });
+        file
     }
 }
 
@@ -172,10 +186,7 @@ impl Store for PowerCut {
         let file = match (mode, recorder.now.find(name)) {
             (Open::Read | Open::Write, None) | (Open::CreateNew, Some(_)) => return Ok(None),
             (_, Some(file)) => file,
-            (_, None) => {
-                recorder.place(name, Pages::default());
-                recorder.now.newest()
-            }
+            (_, None) => recorder.place(name, Pages::default()),
         };
         let access = if mode == Open::Read {
             Access::ReadOnly
@@ -254,7 +265,7 @@ impl Store for PowerCut {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-        let names = self.recorder.lock().now.names(prefix);
+        let names = self.recorder.lock().now.names.list(prefix);
         names
             .iter()
             .try_for_each(|name| each(Entry::new(name, &|| self.stat(name))))
@@ -262,7 +273,7 @@ impl Store for PowerCut {
 
     fn sync(&self) -> Result<()> {
         let mut recorder = self.recorder.lock();
-        if recorder.now.has_unsynced_names() {
+        if recorder.now.names.has_unsynced() {
             recorder.record(Event::Sync);
         }
         Ok(())

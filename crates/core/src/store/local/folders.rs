@@ -198,6 +198,15 @@ impl Folders {
             .try_for_each(|folder| platform::sync_folder(folder))
     }
 
+    /// Closes the folder `name` and those below it, which were renamed or removed.
+    pub(super) fn close(&self, name: &str) {
+        let is_below = |open: &str| {
+            let rest = open.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.open.lock().retain(|open, _| !is_below(open));
+    }
+
     fn keep(&self, name: &str, folder: File) -> Arc<File> {
         let folder = Arc::new(folder);
         let mut cache = self.open.lock();

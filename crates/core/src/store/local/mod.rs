@@ -7,6 +7,7 @@ mod copy;
 mod durable_lock;
 mod file;
 mod folders;
+mod host;
 mod host_path;
 mod mode;
 mod pinned;
@@ -172,6 +173,15 @@ impl Local {
         moved.map_err(|source| self.failed("write", name, source))
     }
 
+    /// Creates or replaces `to` as a copy of an open file.
+    fn copy_of(&self, source: &File, to: &str) -> Result<()> {
+        check_name(to)?;
+        let copied = self.finish(to, Put::Replace, |folder, new| {
+            copy::copy(source, folder, new)
+        });
+        copied.map(drop)
+    }
+
     fn walk(
         &self,
         folder: &str,
@@ -292,12 +302,7 @@ impl Store for Local {
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
-        check_name(to)?;
-        let source = self.source(from)?;
-        self.finish(to, Put::Replace, |folder, new| {
-            copy::copy(&source, folder, new)
-        })
-        .map(drop)
+        self.copy_of(&self.source(from)?, to)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {

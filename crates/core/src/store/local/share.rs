@@ -48,16 +48,20 @@ impl Local {
     /// Creates or replaces `to` as a copy that shares the storage of `from` until either is
     /// written. `false`: not supported by the host.
     pub fn clone_of(&self, from: &str, to: &str) -> Result<bool> {
+        self.clone_from(&self.source(from)?, to)
+    }
+
+    /// Does the same with an open file.
+    pub(super) fn clone_from(&self, source: &File, to: &str) -> Result<bool> {
         check_name(to)?;
-        let source = self.source(from)?;
         let mut cannot = false;
         let cloned = self.finish(to, Put::Replace, |folder, new| match platform::clone_file(
-            &source,
+            source,
             folder.as_fd(),
             new,
         )? {
             Some(clone) => {
-                keep_mode_of(&source, &clone).and_then(|()| platform::make_durable(&clone))
+                keep_mode_of(source, &clone).and_then(|()| platform::make_durable(&clone))
             }
             None => {
                 cannot = true;

@@ -1,6 +1,8 @@
 //! Snapshots of bundles in folders: their contents, their storage, and that other files are
 //! unchanged.
 
+mod power_cut;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use crate::container::Format;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::open::{self, CreateOptions, NetworkOptions, OpenOptions};
 use crate::progress::{Progress, Silent};
-use crate::testing::Random;
+use crate::testing::{PowerCut, Random};
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 8 * MIB + 512;

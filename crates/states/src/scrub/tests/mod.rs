@@ -1,13 +1,15 @@
 //! Rot, which no test can make: every write changes a file's times. The record is changed instead,
 //! as if the file had always had its present times.
 
+mod power_cut;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::progress::Silent;
-use bandsaw::store::Local;
+use bandsaw::store::{Local, Store};
 
 use super::*;
 
