@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bandsaw::Kind;
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::progress::Silent;
 use bandsaw::store::{HostStore, Open, Put, Store};
@@ -31,7 +31,7 @@ type Files = BTreeMap<String, (Vec<u8>, i64, u64)>;
 
 fn new_bundle(seed: u64) -> PowerCut {
     let cut = PowerCut::default();
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 6 << 20,
         band_size: Some(1 << 20),
     };
