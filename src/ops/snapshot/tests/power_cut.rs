@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::folder::Folder;
 use super::{PowerCut, Random};
-use crate::container::sparsebundle::{Bundle, CreateOptions};
+use crate::container::sparsebundle::{Bundle, BundleOptions};
 use crate::device::BlockDeviceExt;
 use crate::progress::Silent;
 use crate::store::{Open, Put, Store};
@@ -24,7 +24,7 @@ fn write(cut: &PowerCut, name: &str, bytes: &[u8]) {
 
 fn new_bundle() -> PowerCut {
     let cut = PowerCut::default();
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 4 << 20,
         band_size: Some(1 << 20),
     };

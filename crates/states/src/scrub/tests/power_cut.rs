@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bandsaw::container::sparsebundle::{Bundle, CreateOptions};
+use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Put, Store};
@@ -43,7 +43,7 @@ fn repair(cut: &PowerCut) -> Scrubbed {
 #[test]
 fn a_repaired_band_is_sound_or_as_it_was() {
     let cut = PowerCut::default();
-    let options = CreateOptions {
+    let options = BundleOptions {
         len: 4 << 20,
         band_size: Some(1 << 20),
     };
