@@ -23,7 +23,7 @@ use crate::common::{MACHINE, Random, machine};
 const BUNDLE: &str = "b.sparsebundle";
 const TARGET: &str = "target";
 /// Random cuts at each point, in addition to the two extremes.
-const EACH: u64 = 4;
+const EACH: u64 = 12;
 
 type Contents = BTreeMap<String, Vec<u8>>;
 /// Contents, modification time and number of each file.
@@ -118,7 +118,10 @@ fn whole_states(shelf: &Shelf, place: &str) -> Vec<String> {
 
 /// A bundle with states, whose contents were changed in several ways since; what each state holds.
 fn changed_bundle(seed: u64, count: usize) -> (PowerCut, Vec<(String, Contents)>) {
-    let cut = new_bundle(seed);
+    change(new_bundle(seed), seed, count)
+}
+
+fn change(cut: PowerCut, seed: u64, count: usize) -> (PowerCut, Vec<(String, Contents)>) {
     let mut random = Random::new(seed);
     let mut states = Vec::new();
     for n in 0..count {
@@ -128,7 +131,9 @@ fn changed_bundle(seed: u64, count: usize) -> (PowerCut, Vec<(String, Contents)>
     }
     write(&cut, "bands/2", &random.bytes(900));
     write(&cut, "bands/2a", b"stray");
-    write(&cut, MACHINE, machine(2).as_bytes());
+    if cut.stat(&format!("{BUNDLE}/{MACHINE}")).unwrap().is_some() {
+        write(&cut, MACHINE, machine(2).as_bytes());
+    }
     cut.remove(&format!("{BUNDLE}/bands/4")).unwrap();
     cut.sync().unwrap();
     (cut, states)
@@ -191,14 +196,24 @@ fn a_state_is_whole_or_absent() {
 #[test]
 fn a_roll_back_is_resumed_and_undone_from_wherever_the_power_went() {
     let (cut, states) = changed_bundle(83, 2);
-    let (before, after) = (files(&cut, BUNDLE), states[1].1.clone());
-    let old = contents(&cut, BUNDLE);
+    roll_back_with_cuts(&cut, &states);
+    // With one list alone nothing but the sync before it makes the bands durable.
+    let cut = new_bundle(89);
+    cut.remove(&format!("{BUNDLE}/{MACHINE}")).unwrap();
+    cut.sync().unwrap();
+    let (cut, states) = change(cut, 89, 2);
+    roll_back_with_cuts(&cut, &states);
+}
+
+fn roll_back_with_cuts(cut: &PowerCut, states: &[(String, Contents)]) {
+    let (before, after) = (files(cut, BUNDLE), states[1].1.clone());
+    let old = contents(cut, BUNDLE);
     let begun = cut.position();
-    assert!(matches!(try_roll_back(&cut), Ok(RolledBack::Done(_))));
-    assert!(contents(&cut, BUNDLE) == after);
+    assert!(matches!(try_roll_back(cut), Ok(RolledBack::Done(_))));
+    assert!(contents(cut, BUNDLE) == after);
     let (mut resumed, mut undone, mut untouched) = (0, 0, 0);
-    each_cut(&cut, begun, &mut |cut, place, is_end| {
-        check_states(cut, &states, place);
+    each_cut(cut, begun, &mut |cut, place, is_end| {
+        check_states(cut, states, place);
         let found = contents(cut, BUNDLE);
         assert!(!is_end || found == after, "{place}: not durable");
         // Whoever finds the list that every bundle has finds either bundle.
@@ -242,7 +257,7 @@ fn a_roll_back_is_resumed_and_undone_from_wherever_the_power_went() {
             Ok(other) => panic!("{place}: {other:?}"),
         }
         assert!(contents(cut, BUNDLE) == after, "{place}");
-        check_states(cut, &states, place);
+        check_states(cut, states, place);
         try_undo(cut).unwrap();
         assert!(files(cut, BUNDLE) == before, "{place}");
         assert!(
