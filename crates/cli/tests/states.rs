@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Scratch, stderr};
+use crate::common::{Scratch, peer_python, skip, stderr};
 
 const BUNDLE: &str = "Mac.sparsebundle";
 
@@ -253,4 +253,35 @@ fn a_new_destination_is_sound_and_belongs_to_its_machine() {
         names("share"),
         ["Anna Mac.sparsebundle", "Old.sparsebundle"]
     );
+}
+
+/// libfsapfs and Python's property lists see the same machine and volume.
+#[test]
+fn others_read_a_new_destination() {
+    let Some(python) = peer_python("pyfsapfs") else {
+        skip::without_program("others_read_a_new_destination", "no Python with pyfsapfs");
+        return;
+    };
+    let scratch = Scratch::new();
+    let args = ["tm", "create", ".", "--machine", "Anna Mac", "--fs", "apfs"];
+    scratch.ok(&[&args[..], &["--size", "64m", "--uuid", UUID]].concat());
+    scratch.ok(&["convert", "Anna Mac.sparsebundle", "raw.img"]);
+    // The partition begins at sector 40.
+    let script = "
+import io, plistlib, pyfsapfs
+disk = open('raw.img', 'rb').read()
+container = pyfsapfs.container()
+container.open_file_object(io.BytesIO(disk[40 * 512:]))
+print(container.number_of_volumes, container.get_volume(0).name)
+name = 'Anna Mac.sparsebundle/com.apple.TimeMachine.MachineID.plist'
+print(plistlib.load(open(name, 'rb'))['com.apple.backupd.HostUUID'])
+";
+    let output = std::process::Command::new(python)
+        .args(["-c", script])
+        .current_dir(scratch.path("."))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = format!("1 Backups of Anna Mac\n{UUID}\n");
+    assert_eq!(text, expected, "{}", stderr(&output));
 }

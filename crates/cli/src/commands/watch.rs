@@ -188,11 +188,9 @@ impl Watch {
     }
 
     fn round(&self, config: &Config, bar: &Bar) -> Outcome<WatchReport> {
-        let mut found: Vec<Result<PathBuf, Watched>> =
-            config.bundles.iter().cloned().map(Ok).collect();
+        let mut found: Vec<_> = config.bundles.iter().cloned().map(Ok).collect();
         for folder in &config.folders {
-            let below = health::bundles(folder).into_iter();
-            found.extend(below.map(|one| one.map_err(|(path, error)| of_error(&path, &error))));
+            found.extend(health::bundles(folder));
         }
         let mut report = WatchReport {
             bundles: Vec::new(),
@@ -205,7 +203,7 @@ impl Watch {
                     Err(error) => of_error(&path, &error),
                     Ok(watched) => watched,
                 },
-                Err(watched) => watched,
+                Err((path, error)) => of_error(&path, &error),
             };
             report.bundles.push(watched);
         }

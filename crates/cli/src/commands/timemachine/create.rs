@@ -23,6 +23,8 @@ use crate::target::bundle_bands;
 const LAYER: &str = "timemachine create";
 /// The list that ties a bundle to a machine. Source: docs/formats/time-machine.md §3.
 const LIST: &str = "com.apple.TimeMachine.MachineID.plist";
+/// The beginning of the names of hidden folders for bundles that are not complete.
+const STAGING: &str = ".bandsaw-destination-";
 /// Maximum length of a machine's name in bytes, with room for the extension.
 const LONGEST: usize = 200;
 
@@ -185,7 +187,8 @@ struct Staging(PathBuf);
 
 impl Staging {
     fn new(folder: &Path) -> Outcome<Self> {
-        let path = folder.join(format!(".bandsaw-new-{}", std::process::id()));
+        platform::remove_leftovers(folder, STAGING);
+        let path = folder.join(format!("{STAGING}{}", platform::own_suffix()));
         match fs::create_dir(&path) {
             Ok(()) => Ok(Self(path)),
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
@@ -198,7 +201,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Best effort: what is left is hidden.
+        // Best effort: what is left is hidden, and removed by the next run.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
