@@ -7,7 +7,11 @@ use bandsaw::testing::fuzz::TARGETS;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let targets = TARGETS.iter().map(|target| (target.name, target.seeds));
-    for (name, seeds) in targets.chain([("nbd", bandsaw_nbd::testing::seeds as fn() -> _)]) {
+    let others: [(_, fn() -> _); 2] = [
+        ("nbd", bandsaw_nbd::testing::seeds),
+        ("time_machine_lists", bandsaw_backups::testing::seeds),
+    ];
+    for (name, seeds) in targets.chain(others) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("corpus")
             .join(name);

@@ -50,7 +50,7 @@ pub use bandsaw_core::parallel::start_threads;
 
 pub use bandsaw_core::{
     Error, Kind, Reason, Result, codec, crypt, decision, decmpfs, device, error, platform, problem,
-    progress, size, sync,
+    progress, rate, size, sync,
 };
 pub use bandsaw_fs as fs;
 

@@ -11,7 +11,7 @@ use crate::backups::{BackupVolume, Reading};
 use crate::date::BackupDate;
 
 /// The folder with the backups of all machines.
-const STORE: &str = "Backups.backupdb";
+pub(crate) const STORE: &str = "Backups.backupdb";
 /// The link to the newest backup of a machine.
 const LATEST: &str = "Latest";
 /// Maximum length of a number in an extended attribute.

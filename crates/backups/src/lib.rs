@@ -6,6 +6,7 @@
 //! | a backup and its state | `backup.rs` |
 //! | the backups on volumes, of both kinds | `backups.rs`, `folders.rs`, `snapshots.rs` |
 //! | the volumes of an image | `image.rs` |
+//! | a folder of this host with backups | `host.rs` |
 //! | property lists of bundles and of backup volumes | `lists.rs` |
 //! | paths within a backup | `opened.rs` |
 //! | versions of a file | `versions.rs` |
@@ -13,7 +14,7 @@
 //! | differences between two dates | `diff.rs` |
 //! | all dates as one volume | `merged.rs` |
 //!
-//! Everything but `image.rs` stands over [`FileSystem`](bandsaw::fs::FileSystem) and names of
+//! Everything but `image.rs` and `host.rs` stands over [`FileSystem`](bandsaw::fs::FileSystem) and names of
 //! snapshots. The facts about backups are in `docs/formats/time-machine.md`.
 #![forbid(unsafe_code)]
 
@@ -24,11 +25,14 @@ mod diff;
 mod find;
 mod folders;
 mod glob;
+mod host;
 mod image;
 mod lists;
 mod merged;
 mod opened;
 mod snapshots;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod versions;
 
 pub use backup::{Backup, BackupState};
@@ -37,8 +41,9 @@ pub use date::{BackupDate, DateQuery};
 pub use diff::{Difference, DifferenceKind, Differences, diff};
 pub use find::{Found, FoundNames, find};
 pub use glob::Glob;
+pub use host::host_volume;
 pub use image::volumes_of;
-pub use lists::{BundleLists, Recorded};
+pub use lists::{BundleLists, Recorded, quota_of_share};
 pub use merged::Merged;
 pub use opened::{Located, OpenBackup};
 pub use versions::{Version, Versions, versions};

@@ -1,6 +1,6 @@
 //! Property lists: those of a bundle, beside its bands, and that of a backup volume on APFS.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +18,9 @@ const HISTORY: &str = "com.apple.TimeMachine.SnapshotHistory.plist";
 const MACHINE: &str = "com.apple.TimeMachine.MachineID.plist";
 /// The list about the backup that ran last.
 const RESULTS: &str = "com.apple.TimeMachine.Results.plist";
+
+/// The list of a share of netatalk or macOS Server that limits the size of each bundle.
+const QUOTA: &str = ".com.apple.TimeMachine.quota.plist";
 
 /// Maximum length of a list in bytes. An entry of the history has about 200 bytes.
 pub(crate) const MAX_LIST_LEN: u64 = 16 << 20;
@@ -44,6 +47,9 @@ pub struct BundleLists {
     pub problems: Vec<Error>,
 }
 
+/// A function that takes the values of a list.
+pub(crate) type TakeList = fn(&mut BundleLists, &Dictionary) -> Result<()>;
+
 /// A backup in the history of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
@@ -58,50 +64,73 @@ impl BundleLists {
     /// problems.
     pub fn read(bundle: &Path) -> Self {
         let mut lists = Self::default();
-        let mut part = |name: &str, take: fn(&mut Self, &Dictionary) -> Result<()>| {
+        for (name, take) in Self::LISTS {
             let done = dictionary(&bundle.join(name))
                 .and_then(|list| list.map_or(Ok(()), |list| take(&mut lists, &list)));
             if let Err(error) = done {
                 lists.problems.push(error.in_file(bundle.join(name)));
             }
-        };
-        part(MACHINE, |lists, list| {
-            let text = |key: &str| list.get(key).and_then(Value::as_string).map(str::to_owned);
-            lists.host_uuid = text("com.apple.backupd.HostUUID");
-            lists.model = text("com.apple.backupd.ModelID");
-            lists.verification_state = list
-                .get("VerificationState")
-                .and_then(Value::as_signed_integer);
-            lists.verified = list.get("VerificationDate").and_then(time);
-            Ok(())
-        });
-        part(RESULTS, |lists, list| {
-            lists.is_running = list.get("Running").and_then(|value| {
-                let number = value.as_signed_integer().map(|number| number != 0);
-                value.as_boolean().or(number)
-            });
-            Ok(())
-        });
-        part(HISTORY, |lists, list| {
-            let Some(snapshots) = list.get("Snapshots").and_then(Value::as_array) else {
-                return Err(malformed("expected an array of backups under Snapshots"));
-            };
-            lists.history = snapshots.iter().filter_map(recorded).collect();
-            match snapshots.len() - lists.history.len() {
-                0 => Ok(()),
-                lost => Err(malformed(format!(
-                    "{lost} of {} entries have neither a name nor a date",
-                    snapshots.len()
-                ))),
-            }
-        });
+        }
         lists
+    }
+
+    /// The lists, with the functions that take their values.
+    pub(crate) const LISTS: [(&'static str, TakeList); 3] = [
+        (MACHINE, Self::take_machine),
+        (RESULTS, Self::take_results),
+        (HISTORY, Self::take_history),
+    ];
+
+    fn take_machine(&mut self, list: &Dictionary) -> Result<()> {
+        let text = |key: &str| list.get(key).and_then(Value::as_string).map(str::to_owned);
+        self.host_uuid = text("com.apple.backupd.HostUUID");
+        self.model = text("com.apple.backupd.ModelID");
+        self.verification_state = list
+            .get("VerificationState")
+            .and_then(Value::as_signed_integer);
+        self.verified = list.get("VerificationDate").and_then(time);
+        Ok(())
+    }
+
+    fn take_results(&mut self, list: &Dictionary) -> Result<()> {
+        self.is_running = list.get("Running").and_then(|value| {
+            let number = value.as_signed_integer().map(|number| number != 0);
+            value.as_boolean().or(number)
+        });
+        Ok(())
+    }
+
+    fn take_history(&mut self, list: &Dictionary) -> Result<()> {
+        let Some(snapshots) = list.get("Snapshots").and_then(Value::as_array) else {
+            return Err(malformed("expected an array of backups under Snapshots"));
+        };
+        self.history = snapshots.iter().filter_map(recorded).collect();
+        match snapshots.len() - self.history.len() {
+            0 => Ok(()),
+            lost => Err(malformed(format!(
+                "{lost} of {} entries have neither a name nor a date",
+                snapshots.len()
+            ))),
+        }
     }
 
     /// Returns the time at which the last backup of the history was finished.
     pub fn last_backup(&self) -> Option<Timestamp> {
         self.history.iter().filter_map(|one| one.completed).max()
     }
+}
+
+/// Returns the limit in bytes that a file of the shared folder sets for each bundle, `None` without
+/// such a file.
+pub fn quota_of_share(folder: &Path) -> Result<Option<u64>> {
+    let path = folder.join(QUOTA);
+    let read = dictionary(&path).and_then(|list| list.as_ref().map(quota).transpose());
+    read.map_err(|error| error.in_file(path))
+}
+
+pub(crate) fn quota(list: &Dictionary) -> Result<u64> {
+    let limit = list.get("GlobalQuota").and_then(Value::as_unsigned_integer);
+    limit.ok_or_else(|| malformed("expected a number of bytes under GlobalQuota"))
 }
 
 fn recorded(value: &Value) -> Option<Recorded> {
@@ -138,10 +167,12 @@ pub(crate) fn manifest(bytes: &[u8]) -> Result<Vec<(Timestamp, Option<u64>)>> {
 
 /// Reads a list whose root is a dictionary. `None`: there is no such file.
 fn dictionary(path: &Path) -> Result<Option<Dictionary>> {
-    let file = match File::open(path) {
+    let file = match fs::metadata(path) {
         Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::io(LAYER, "open", source)),
-        Ok(file) => file,
+        Err(source) => return Err(Error::io(LAYER, "read metadata", source)),
+        // Opening a pipe would wait for its other end.
+        Ok(meta) if !meta.is_file() => return Err(malformed("expected a file")),
+        Ok(_) => File::open(path).map_err(|source| Error::io(LAYER, "open", source))?,
     };
     let mut bytes = Vec::new();
     let read = file.take(MAX_LIST_LEN + 1).read_to_end(&mut bytes);
@@ -149,7 +180,11 @@ fn dictionary(path: &Path) -> Result<Option<Dictionary>> {
     if bytes.len() as u64 > MAX_LIST_LEN {
         return Err(Error::limit(LAYER, "too long for a property list"));
     }
-    property_list::parse(LAYER, &bytes, MAX_VALUES, MAX_MEMORY).map(Some)
+    parse(&bytes).map(Some)
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Result<Dictionary> {
+    property_list::parse(LAYER, bytes, MAX_VALUES, MAX_MEMORY)
 }
 
 fn malformed(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

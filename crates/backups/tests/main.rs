@@ -4,4 +4,5 @@ mod common;
 mod damage;
 mod dates;
 mod files;
+mod fuzz_seeds;
 mod search;

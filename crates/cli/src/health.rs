@@ -1,9 +1,13 @@
 //! The health of bundles on a file server, for `bandsaw health` and `bandsaw watch`.
 
+mod causes;
+mod known;
+mod notify;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bandsaw::container::sparsebundle;
 use bandsaw::device::Access;
@@ -15,12 +19,18 @@ use bandsaw::progress::Progress;
 use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{BackupState, Backups, BundleLists, volumes_of};
-use bandsaw_states::{BundleFolder, Shelf, Soundness, Status, status};
+use bandsaw_states::{
+    BundleFolder, SETTLED, Shelf, Soundness, Status, fingerprint, newest_change, status,
+};
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+pub(crate) use self::causes::Samba;
+use self::known::{Contents, KnownBundle};
+pub(crate) use self::notify::{of_changes, places};
 use crate::commands::soundness;
 use crate::failure::{Failure, Outcome};
+use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
 
@@ -38,7 +48,7 @@ const SKIPPED: [&str; 5] = [
 ];
 
 /// The verdict on a bundle, the worst last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Sound,
@@ -113,6 +123,18 @@ pub(crate) fn conclude(layer: &'static str, worst: Option<Verdict>) -> Outcome {
         Some(Verdict::Unreadable) => failed(Kind::Io, "a bundle or folder cannot be read"),
         Some(Verdict::Locked | Verdict::Unknown | Verdict::NeedsAttention) => {
             failed(Kind::Corrupt, "a bundle needs attention").map_err(Failure::warned)
+        }
+    }
+}
+
+/// Returns the conclusion of a round, also if the command that tells of changes failed.
+pub(crate) fn conclude_both(concluded: Outcome, notified: Outcome, output: &Output) -> Outcome {
+    match (concluded, notified) {
+        (Ok(()), notified) => notified,
+        (concluded, Ok(())) => concluded,
+        (concluded, Err(failure)) => {
+            let _ = failure.report(output);
+            concluded
         }
     }
 }
@@ -215,9 +237,13 @@ pub(crate) enum Depth {
 pub(crate) struct HealthOptions<'a> {
     pub(crate) opening: &'a OpenArgs,
     pub(crate) depth: Depth,
+    /// True to read the bands of bundles that have not changed, too.
+    pub(crate) full: bool,
     /// The age from which the last backup is too old.
     pub(crate) max_age: Option<Duration>,
     pub(crate) now: Timestamp,
+    /// The configuration of the server.
+    pub(crate) samba: Option<&'a Samba>,
 }
 
 /// The health of a bundle. Fields are empty if unknown.
@@ -244,6 +270,10 @@ pub(crate) struct Health {
     pub(crate) host_free: Option<u64>,
     /// The newest sound state to which the bundle can return.
     pub(crate) sound_state: Option<String>,
+    /// The time of the check that read the bands. `None`: this one did.
+    pub(crate) unchanged_since: Option<Timestamp>,
+    /// Causes of failing backups that are not the bundle's. They do not change the verdict.
+    pub(crate) causes: Vec<String>,
 }
 
 impl Health {
@@ -261,6 +291,8 @@ impl Health {
             free: None,
             host_free: None,
             sound_state: None,
+            unchanged_since: None,
+            causes: Vec::new(),
         }
     }
 
@@ -285,17 +317,22 @@ impl Health {
         bar: &Bar,
     ) -> bandsaw::Result<Self> {
         let mut health = Self::new(path);
+        let began = nanos_now();
         let listed = || BundleFolder::open(path).and_then(|bundle| bundle.list());
         let before = match listed() {
             Ok(before) => before,
             Err(error) => return Ok(Self::of_error(path, &error)),
         };
-        let done = health.examine(path, options, bar);
-        match done {
+        let files = fingerprint(&before);
+        let done = health.examine(path, &files, options, bar);
+        let sound = match done {
             Err(error) if error.kind() == Kind::Cancelled => return Err(error),
-            Err(error) => health.found(Verdict::of_error(&error), error.to_string()),
-            Ok(()) => {}
-        }
+            Err(error) => {
+                health.found(Verdict::of_error(&error), error.to_string());
+                None
+            }
+            Ok(sound) => sound,
+        };
         let is_same = listed().is_ok_and(|after| after == before);
         if !is_same || health.verdict == Verdict::InUse {
             let mut busy = Self::new(path);
@@ -307,6 +344,15 @@ impl Health {
             busy.verification_state = health.verification_state;
             return Ok(busy);
         }
+        // A file that was written just now can be written again without getting other times.
+        let is_settled = newest_change(&before).saturating_add(SETTLED) < began;
+        if let Some(contents) = sound
+            && is_settled
+            && options.opening.is_of_whole_image()
+            && let Some(known) = KnownBundle::new(path, files, options.depth, options.now, contents)
+        {
+            known.remember();
+        }
         if health.verdict == Verdict::Damaged
             && (health.sound_state.is_some() || health.backups.is_some_and(|count| count > 0))
         {
@@ -315,12 +361,14 @@ impl Health {
         Ok(health)
     }
 
+    /// Checks the bundle whose files have this fingerprint. Returns what was read if that is sound.
     fn examine(
         &mut self,
         path: &Path,
+        files: &str,
         options: &HealthOptions<'_>,
         bar: &Bar,
-    ) -> bandsaw::Result<()> {
+    ) -> bandsaw::Result<Option<Contents>> {
         self.host_free = host_free(path);
         let lists = BundleLists::read(path);
         self.verification_state = lists.verification_state;
@@ -329,34 +377,79 @@ impl Health {
             self.found(Verdict::NeedsAttention, problem.to_string());
         }
         self.states(path)?;
+        let may_be_known = !options.full && options.opening.is_of_whole_image();
+        let known = may_be_known
+            .then(|| KnownBundle::find(path, files, options.depth))
+            .flatten()
+            .filter(|_| !has_undo(path));
+        let sound = match known {
+            Some(known) => {
+                // A bundle that is in use is reported as such, even if nothing has changed yet.
+                let _locks = sparsebundle::lock_shared(&Local::new(path))
+                    .map_err(|error| error.in_file(path))?;
+                self.unchanged_since = Some(known.read_at());
+                self.take(known.contents());
+                None
+            }
+            None => {
+                let reasons = self.reasons.len();
+                let contents = self.read(path, options, !lists.history.is_empty(), bar)?;
+                self.take(contents);
+                let is_sound = self.reasons.len() == reasons && contents.size.is_some();
+                is_sound.then_some(contents)
+            }
+        };
+        self.check_age(options);
+        self.add_causes(path, options);
+        (bar as &dyn Progress).check()?;
+        Ok(sound)
+    }
+
+    /// Adds what was read from the bands.
+    fn take(&mut self, contents: Contents) {
+        let last = contents.last_backup.map(Timestamp::from_seconds);
+        self.last_backup = self.last_backup.max(last);
+        self.backups = contents.backups;
+        self.allocated = contents.allocated;
+        self.reclaimable = contents.reclaimable;
+        self.size = contents.size;
+        self.free = contents.free;
+    }
+
+    /// Reads the bands.
+    fn read(
+        &mut self,
+        path: &Path,
+        options: &HealthOptions<'_>,
+        has_history: bool,
+        bar: &Bar,
+    ) -> bandsaw::Result<Contents> {
+        let mut contents = Contents::default();
         let opening = options.opening.options(Access::ReadOnly);
         let checked = match options.depth {
             Depth::Full => self.judge(open::examine(path, &opening, bar))?,
             Depth::Quick => self.quick(path, options)?,
         };
         if checked == Verdict::Locked {
-            return Ok(());
+            return Ok(contents);
         }
         // A restore is possible if files of a damaged bundle can be read.
         let image = match open::open(path, &opening) {
-            Err(_) if checked >= Verdict::DamagedRestorable => return Ok(()),
+            Err(_) if checked >= Verdict::DamagedRestorable => return Ok(contents),
             image => image?,
         };
-        let is_of_backups = self.backups(&image, options, !lists.history.is_empty());
-        if let Err(error) = is_of_backups {
-            match checked >= Verdict::DamagedRestorable {
-                true => return Ok(()),
-                false => return Err(error),
-            }
+        match self.backups(&image, options, has_history) {
+            Err(_) if checked >= Verdict::DamagedRestorable => return Ok(contents),
+            found => (contents.backups, contents.last_backup) = found?,
         }
         if let Ok(usage) = ImageUsage::of(&image, Some(options.opening.keys()), bar) {
-            self.allocated = Some(usage.host.allocated);
-            self.size = Some(usage.disk);
-            self.reclaimable = Some(usage.returns());
+            contents.allocated = Some(usage.host.allocated);
+            contents.size = Some(usage.disk);
+            contents.reclaimable = Some(usage.returns());
             let free = usage.volumes.iter().filter_map(|one| Some(one.space?.free));
-            self.free = free.reduce(u64::saturating_add);
+            contents.free = free.reduce(u64::saturating_add);
         }
-        (bar as &dyn Progress).check()
+        Ok(contents)
     }
 
     /// Takes the kept states and the state of verification into account.
@@ -439,17 +532,18 @@ impl Health {
         Ok(verdict)
     }
 
-    /// Takes the backups into account.
+    /// Returns the number of complete backups, and the time of the last one; no number if the bundle
+    /// is not of backups.
     fn backups(
         &mut self,
         image: &Image,
         options: &HealthOptions<'_>,
         has_history: bool,
-    ) -> bandsaw::Result<()> {
+    ) -> bandsaw::Result<(Option<u64>, Option<i64>)> {
         let volumes = match volumes_of(image, None, Some(options.opening.keys())) {
             Err(error) if error.kind() == Kind::WrongKey => {
                 self.found(Verdict::Locked, error.to_string());
-                return Ok(());
+                return Ok((None, None));
             }
             volumes => volumes?,
         };
@@ -458,18 +552,35 @@ impl Health {
         let complete = complete.filter(|one| one.state == BackupState::Complete);
         let is_of_backups = has_history || !backups.all().is_empty();
         if !is_of_backups && backups.problems().is_empty() {
-            return Ok(());
+            return Ok((None, None));
         }
-        self.backups = Some(complete.clone().count() as u64);
-        let newest = complete.filter_map(|one| one.completed).max();
-        self.last_backup = self.last_backup.max(newest);
         if let Some(problem) = backups.problems().first() {
             let count = backups.problems().len();
             let reason = format!("{count} parts of the backups cannot be read: {problem}");
             self.found(Verdict::NeedsAttention, reason);
         }
-        let Some(max_age) = options.max_age else {
-            return Ok(());
+        let newest = complete.clone().filter_map(|one| one.completed).max();
+        Ok((
+            Some(complete.count() as u64),
+            newest.map(|newest| newest.seconds),
+        ))
+    }
+
+    /// Looks for causes that are not the bundle's.
+    fn add_causes(&mut self, path: &Path, options: &HealthOptions<'_>) {
+        if let Some(reason) = causes::full_host(path) {
+            self.found(Verdict::NeedsAttention, reason);
+        }
+        self.causes.extend(causes::quota(path, self.allocated));
+        if let Some(samba) = options.samba {
+            self.causes.extend(samba.causes(path, self.allocated));
+        }
+    }
+
+    /// Compares the age of the last backup with the limit.
+    fn check_age(&mut self, options: &HealthOptions<'_>) {
+        let (Some(max_age), Some(_)) = (options.max_age, self.backups) else {
+            return;
         };
         let limit = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
         match self.last_backup {
@@ -480,8 +591,26 @@ impl Health {
             }
             Some(_) => {}
         }
-        Ok(())
     }
+}
+
+/// Returns true unless there is no undo data of a repair beside the bundle. An interrupted repair is
+/// found by reading only.
+fn has_undo(path: &Path) -> bool {
+    let path = path.components().as_path();
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut undo = real.into_os_string();
+    undo.push(".undo");
+    let meta = fs::symlink_metadata(undo);
+    !meta.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Returns the time of the clock, in nanoseconds since 1970.
+fn nanos_now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    })
 }
 
 /// Returns the free bytes of the file system at `path` for its users; `None` if unknown.

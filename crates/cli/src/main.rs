@@ -28,6 +28,7 @@ mod new_file;
 mod node;
 mod output;
 mod passphrase;
+mod private_cache;
 mod progress;
 mod recipe;
 mod shims;
@@ -36,6 +37,7 @@ mod source;
 mod target;
 mod text;
 #[cfg(target_os = "linux")]
+mod throttle;
 mod verified;
 mod verifying;
 

@@ -260,13 +260,17 @@ impl Output {
         }
         let mut out = self.stdout();
         if self.json {
-            let text_of = serde_json::to_string_pretty(&Document::new(value));
-            let text_of = text_of.map_err(io::Error::from)?;
-            writeln!(out, "{}", self.secrets.mask(&text_of))?;
+            writeln!(out, "{}", self.document(value)?)?;
         } else {
             text(&mut out)?;
         }
         Ok(out.flush()?)
+    }
+
+    /// Returns the document of a result as JSON.
+    pub(crate) fn document<T: Serialize>(&self, value: &T) -> Outcome<String> {
+        let text = serde_json::to_string_pretty(&Document::new(value)).map_err(io::Error::from)?;
+        Ok(self.secrets.mask(&text))
     }
 
     /// Prints the result of a verb that is silent for people, as `rm` and `mv` are.

@@ -1,13 +1,17 @@
 //! The images that were verified, remembered in the user's cache folder.
 
-use std::fs::{self, DirBuilder, File, Metadata};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
-use std::{env, fmt};
 
 use bandsaw::open::{Image, Layer};
+
+use crate::private_cache::PrivateCache;
+
+/// The name of the list.
+const NAME: &str = "verified";
 
 /// The number of images remembered; the oldest are forgotten.
 const MAX_ENTRIES: usize = 1000;
@@ -40,7 +44,7 @@ impl VerifiedFiles {
 
     /// Returns true if these files were verified before.
     pub(crate) fn is_remembered(&self) -> bool {
-        let known = folder().and_then(|folder| read(&folder));
+        let known = PrivateCache::open().and_then(|cache| read(&cache));
         known.is_some_and(|known| known.lines().any(|line| line == self.line))
     }
 
@@ -49,31 +53,24 @@ impl VerifiedFiles {
     pub(crate) fn remember(&self) {
         let age = SystemTime::now().duration_since(self.changed);
         if age.is_ok_and(|age| age >= CLOCK_TICK)
-            && let Some(folder) = folder()
+            && let Some(cache) = PrivateCache::open()
         {
             // Best effort: otherwise the image is verified again.
-            let _ = self.add_to(&folder);
+            let _ = self.add_to(&cache);
         }
     }
 
-    fn add_to(&self, folder: &Path) -> io::Result<()> {
-        let known = read(folder).unwrap_or_default();
+    fn add_to(&self, cache: &PrivateCache) -> io::Result<()> {
+        let known = read(cache).unwrap_or_default();
         let mut lines: Vec<_> = known.lines().filter(|line| *line != self.line).collect();
         lines.push(&self.line);
         let kept = lines.split_off(lines.len().saturating_sub(MAX_ENTRIES));
-        let new = folder.join(format!("verified.{}", std::process::id()));
-        let written = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)
-            .and_then(|mut file| file.write_all((kept.join("\n") + "\n").as_bytes()))
-            .and_then(|()| fs::rename(&new, folder.join("verified")));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        cache.write(NAME, (kept.join("\n") + "\n").as_bytes())
     }
+}
+
+fn read(cache: &PrivateCache) -> Option<String> {
+    String::from_utf8(cache.read(NAME, MAX_LEN)?).ok()
 }
 
 /// The time of the last change of contents or metadata, which no program can set.
@@ -97,45 +94,4 @@ impl fmt::Display for Identity<'_> {
             "{device}:{inode}:{size}:{mtime}.{mtime_nsec:09}:{ctime}.{ctime_nsec:09}"
         )
     }
-}
-
-/// Returns the cache folder, which is made if it is missing. `None` if there is none that belongs
-/// to the user alone.
-fn folder() -> Option<PathBuf> {
-    let absolute = |name| {
-        env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    let folder = caches.join("bandsaw");
-    let _ = DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder);
-    let meta = fs::symlink_metadata(&folder).ok()?;
-    (meta.is_dir() && is_private(&meta)).then_some(folder)
-}
-
-/// Returns true if the user owns the file or folder and nobody else may write to it.
-fn is_private(meta: &Metadata) -> bool {
-    meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0
-}
-
-/// Returns the list, if it is a file of the user.
-fn read(folder: &Path) -> Option<String> {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(no_follow.bits()).ok()?;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags)
-        .open(folder.join("verified"))
-        .ok()?;
-    let meta = file.metadata().ok()?;
-    if !meta.is_file() || !is_private(&meta) || meta.len() > MAX_LEN {
-        return None;
-    }
-    let mut text = String::new();
-    file.take(MAX_LEN).read_to_string(&mut text).ok()?;
-    Some(text)
 }

@@ -431,3 +431,84 @@ fn libfsapfs_reads_the_same() {
     });
     assert_eq!(found, truth.collect());
 }
+
+#[test]
+fn a_folder_of_the_host_is_read_as_an_image() {
+    let history = History::new(25, 4, 10);
+    let scratch = images(&history);
+    scratch.ok(&["extract", "hfs.img:/", "copied"]);
+    let store = scratch.path("copied/Backups.backupdb");
+    for name in ["copied", store.to_str().unwrap()] {
+        let list = scratch.json(&["tm", "list", name]);
+        let dates = texts(&list["backups"], "date");
+        let of_image = scratch.json(&["tm", "list", "hfs.img"]);
+        assert_eq!(dates, texts(&of_image["backups"], "date"));
+        for backup in &history.backups {
+            for (path, item) in &backup.objects {
+                if let Item::File(bytes, _) = item {
+                    let place = format!("{}:{path}", backup.date);
+                    let output = scratch.run(&["tm", "cat", name, &place]);
+                    assert_eq!(output.stdout, *bytes, "{place}: {}", stderr(&output));
+                }
+            }
+        }
+    }
+    // Everything that works with an image.
+    let [first, .., last] = &*history.backups else {
+        panic!("some backups");
+    };
+    let files = last.objects.iter();
+    let mut files = files.filter(|(_, item)| matches!(item, Item::File(..)));
+    let (path, _) = files.next().unwrap();
+    let by_both = |args: &[&str]| {
+        let of = |name: &str| {
+            let mut args = args.to_vec();
+            args.insert(2, name);
+            scratch.ok(&args)
+        };
+        assert_eq!(of("copied"), of("hfs.img"), "{args:?}");
+    };
+    by_both(&["tm", "diff", &first.date, &last.date]);
+    by_both(&["tm", "find", "*file*"]);
+    scratch.ok(&["tm", "versions", "copied", path]);
+    scratch.ok(&["tm", "restore", "copied", &last.date, "restored"]);
+    let found = objects(&scratch.path(&format!("restored/{VOLUME}")));
+    let expected: Objects = last.objects.clone();
+    let names = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&found), names(&expected));
+    // A folder without backups is no image.
+    fs::create_dir(scratch.path("empty")).unwrap();
+    assert!(!scratch.run(&["tm", "list", "empty"]).status.success());
+}
+
+/// Linux shows a second name of a folder on HFS+ as an empty file, whose number of links is the
+/// number of the folder.
+#[test]
+fn folders_with_several_names_are_found_on_a_mounted_volume() {
+    let scratch = Scratch::new();
+    let private = ".HFS+ Private Directory Data\r";
+    let date = "Backups.backupdb/Mac/2026-01-05-120000/Macintosh HD";
+    fs::create_dir_all(scratch.path(&format!("mnt/{private}/dir_20/Documents"))).unwrap();
+    fs::create_dir_all(scratch.path(&format!("mnt/{date}"))).unwrap();
+    scratch.write(
+        &format!("mnt/{private}/dir_20/Documents/letter"),
+        "dear diary",
+    );
+    let link = scratch.write(&format!("mnt/{date}/Users"), "");
+    for number in 1..20 {
+        fs::hard_link(&link, scratch.path(&format!("other-{number}"))).unwrap();
+    }
+    scratch.write(&format!("mnt/{date}/empty"), "");
+    let letter = scratch.ok(&["tm", "cat", "mnt", "latest:/Users/Documents/letter"]);
+    assert_eq!(letter, "dear diary");
+    let listed = scratch.json(&["tm", "ls", "mnt", "latest:/"]);
+    let listed = listed.to_string();
+    assert!(listed.contains("Macintosh HD"), "{listed}");
+    scratch.ok(&["tm", "restore", "mnt", "latest", "out"]);
+    let restored = fs::read(scratch.path("out/Macintosh HD/Users/Documents/letter"));
+    assert_eq!(restored.unwrap(), b"dear diary");
+    assert!(scratch.path("out/Macintosh HD/empty").is_file());
+    // A link out of the folder is not followed.
+    std::os::unix::fs::symlink("/etc", scratch.path(&format!("mnt/{date}/out"))).unwrap();
+    scratch.fails(3, &["tm", "cat", "mnt", "latest:/out/passwd"]);
+}

@@ -89,6 +89,7 @@ const WITHOUT: &[&str] = &[
     "timemachine diff",
     "timemachine restore",
     "timemachine mount",
+    "timemachine create",
     "timemachine keep",
     "timemachine states",
     "timemachine status",

@@ -1,9 +1,11 @@
 //! The health of bundles on a share.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bandsaw::store::{Local, Lock, Store};
 use serde_json::Value;
@@ -194,4 +196,292 @@ fn what_macos_refuses_needs_attention_and_what_is_encrypted_is_locked() {
     assert_eq!(code, 8);
     assert_eq!(bundles[0]["verdict"], "locked", "{bundles:?}");
     assert_eq!(health(&scratch, &["--passfile", "key"]).0, 0);
+}
+
+/// Runs a check with a cache folder of its own until it says that the bundle has not changed: that
+/// takes some seconds, as younger files could be written again without getting other times.
+fn unchanged(scratch: &Scratch) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let one = remembered(scratch, &[]);
+        if one["unchanged_since"].is_string() {
+            return one;
+        }
+        assert_eq!(one["verdict"], "sound", "{one}");
+        assert!(Instant::now() < deadline, "never remembered: {one}");
+    }
+}
+
+/// The only bundle of a check with a cache folder of its own.
+fn remembered(scratch: &Scratch, args: &[&str]) -> Value {
+    let args = [&["health", "share", "--json"], args].concat();
+    let mut command = scratch.command(&args);
+    let output = command
+        .env("XDG_CACHE_HOME", scratch.path("cache"))
+        .output();
+    let output = output.unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    report["bundles"][0].clone()
+}
+
+#[test]
+fn an_unchanged_bundle_is_not_read_again() {
+    let scratch = share();
+    let first = remembered(&scratch, &["--depth", "quick"]);
+    assert!(first["unchanged_since"].is_null(), "{first}");
+    let again = unchanged(&scratch);
+    for field in ["size", "allocated", "reclaimable", "free", "backup_count"] {
+        assert_eq!(again[field], first[field], "{field}");
+    }
+    // Options that need nothing of the bands are obeyed.
+    let old = remembered(&scratch, &["--max-age", "1h"]);
+    assert_eq!(old["verdict"], "needs_attention");
+    assert!(old["unchanged_since"].is_string(), "{old}");
+    assert!(remembered(&scratch, &["--full"])["unchanged_since"].is_null());
+    let of_another_state = remembered(&scratch, &["--image-format", "udsb"]);
+    assert!(of_another_state["unchanged_since"].is_null());
+    let mut command = scratch.command(&["health", "share"]);
+    let output = command
+        .env("XDG_CACHE_HOME", scratch.path("cache"))
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(text.contains("\n  unchanged since 2"), "{text}");
+    assert!(text.contains(", not read again\n"), "{text}");
+
+    // One in use is reported as such.
+    let used = Local::new(scratch.path(MAC)).lock("lock", Lock::Exclusive);
+    assert_eq!(remembered(&scratch, &[])["verdict"], "in_use");
+    drop(used.unwrap());
+    assert!(remembered(&scratch, &[])["unchanged_since"].is_string());
+
+    // Undo data of a repair that was interrupted.
+    let undo = scratch.path("share/anna/Mac.sparsebundle.undo");
+    fs::create_dir(&undo).unwrap();
+    assert!(remembered(&scratch, &[])["unchanged_since"].is_null());
+    fs::remove_dir(&undo).unwrap();
+}
+
+#[test]
+fn any_change_of_a_file_makes_the_bundle_read_again() {
+    let scratch = share();
+    let band = scratch.path(MAC).join("bands/0");
+    let list = scratch
+        .path(MAC)
+        .join("com.apple.TimeMachine.SnapshotHistory.plist");
+    unchanged(&scratch);
+    for path in [&band, &list] {
+        // The same contents, and the same time of the last change of contents.
+        let modified = fs::metadata(path).unwrap().modified().unwrap();
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, bytes).unwrap();
+        File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_modified(modified)
+            .unwrap();
+        assert!(remembered(&scratch, &[])["unchanged_since"].is_null());
+        unchanged(&scratch);
+    }
+    // A sound bundle that is damaged later.
+    let whole = fs::read(&band).unwrap();
+    fs::write(&band, vec![7; whole.len()]).unwrap();
+    let damaged = remembered(&scratch, &[]);
+    assert!(damaged["unchanged_since"].is_null());
+    assert_ne!(damaged["verdict"], "sound");
+    // Damage is never remembered as sound.
+    let again = remembered(&scratch, &[]);
+    assert!(again["unchanged_since"].is_null());
+    assert_eq!(again["verdict"], damaged["verdict"]);
+}
+
+#[test]
+fn a_record_that_is_not_whole_is_ignored() {
+    let scratch = share();
+    unchanged(&scratch);
+    let record = scratch.path("cache/bandsaw/health");
+    let whole = fs::read(&record).unwrap();
+    let step = (whole.len() / 12).max(1);
+    let flipped = (0..whole.len()).step_by(step).map(|at| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        bytes
+    });
+    let cut = (0..whole.len())
+        .step_by(step)
+        .map(|at| whole[..at].to_vec());
+    for bytes in flipped
+        .chain(cut)
+        .chain([vec![b'['; 1 << 20], vec![0xFF; 9]])
+    {
+        fs::write(&record, &bytes).unwrap();
+        let one = remembered(&scratch, &["--depth", "quick"]);
+        assert!(one["unchanged_since"].is_null(), "{one}");
+        assert_eq!(one["verdict"], "sound");
+    }
+    // A record that others may write is not trusted.
+    fs::write(&record, &whole).unwrap();
+    assert!(remembered(&scratch, &[])["unchanged_since"].is_string());
+    fs::set_permissions(&record, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(remembered(&scratch, &[])["unchanged_since"].is_null());
+}
+
+#[test]
+fn causes_that_are_not_the_bundle_s_are_named() {
+    let scratch = share();
+    let causes = |args: &[&str]| {
+        let (code, bundles) = health(&scratch, args);
+        assert_eq!((code, &bundles[0]["verdict"]), (0, &"sound".into()));
+        bundles[0]["causes"].as_array().unwrap().clone()
+    };
+    assert!(causes(&[]).is_empty());
+    let quota = |bytes: u64| {
+        let key = "<key>GlobalQuota</key>";
+        backupd::plist(&format!("<dict>{key}<integer>{bytes}</integer></dict>"))
+    };
+    let list = "share/.com.apple.TimeMachine.quota.plist";
+    scratch.write(list, quota(1 << 50));
+    assert!(causes(&[]).is_empty());
+    scratch.write(list, quota(4096));
+    let found = causes(&[]);
+    assert!(found[0].as_str().unwrap().contains("quota"), "{found:?}");
+    scratch.write(list, "no list");
+    let found = causes(&[]);
+    assert!(found[0].as_str().unwrap().contains("cannot be read"));
+    // A pipe, which nobody writes to.
+    fs::remove_file(scratch.path(list)).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(scratch.path(list))
+        .status();
+    if made.is_ok_and(|made| made.success()) {
+        assert_eq!(causes(&[]).len(), 1);
+        fs::remove_file(scratch.path(list)).unwrap();
+    }
+
+    let share = scratch.path("share").canonicalize().unwrap();
+    let config = format!(
+        "Version 4.22.5\n[global]\n[tm]\n\tpath = {}/%U\n",
+        share.display()
+    );
+    scratch.write("samba", config);
+    let found = causes(&["--samba", "samba"]);
+    let text = |at: usize| found[at].as_str().unwrap();
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(text(0).contains("15926") && text(1).contains("fruit"));
+    assert!(text(2).contains("fruit:time machine = yes"));
+    let shown = scratch.ok(&["health", "share", "--samba", "samba"]);
+    assert!(
+        shown.contains("\n  not the bundle: Samba 4.22.5"),
+        "{shown}"
+    );
+    scratch.write("samba", "nothing of it");
+    scratch.fails(2, &["health", "share", "--samba", "samba"]);
+}
+
+#[test]
+fn a_command_is_told_of_changes_alone() {
+    let scratch = share();
+    scratch.write("mail", "#!/bin/sh\ncat > \"$1\"; echo told\n");
+    let mail = scratch.path("mail");
+    fs::set_permissions(&mail, fs::Permissions::from_mode(0o755)).unwrap();
+    let told = scratch.path("told");
+    let round = |extra: &[&str]| {
+        let _ = fs::remove_file(&told);
+        let args = [
+            "health",
+            "share",
+            "--json",
+            "--max-age",
+            "5200w",
+            "--on-change",
+        ];
+        let command = ["./mail", "told"];
+        let mut run = scratch.command(&[&args[..], &command, extra].concat());
+        let output = run.env("XDG_CACHE_HOME", scratch.path("cache")).output();
+        let output = output.unwrap();
+        // The output of the command does not spoil the document.
+        let _: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let notice = fs::read(&told).ok();
+        let notice = notice.map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap());
+        (output.status.code().unwrap(), notice)
+    };
+    // Sound, and nothing to compare with; and a bundle in use keeps that verdict.
+    assert_eq!(round(&[]), (0, None));
+    let used = Local::new(scratch.path(MAC)).lock("lock", Lock::Exclusive);
+    assert_eq!(round(&[]), (0, None));
+    drop(used.unwrap());
+    let list = format!("{MAC}/com.apple.TimeMachine.MachineID.plist");
+    let refused = backupd::plist("<dict><key>VerificationState</key><integer>2</integer></dict>");
+    scratch.write(&list, &refused);
+    let (code, notice) = round(&[]);
+    let notice = notice.unwrap();
+    assert_eq!(code, 8);
+    assert_eq!(notice["changes"][0]["before"], "sound");
+    assert_eq!(notice["changes"][0]["verdict"], "needs_attention");
+    assert_eq!(notice["bundles"][0]["path"], MAC);
+    assert_eq!(notice["schema"], 2);
+    assert_eq!(round(&[]), (8, None));
+    fs::remove_file(scratch.path(&list)).unwrap();
+    // A command that fails is run again.
+    let broken = |command: &str| {
+        let args = [
+            "health",
+            "share",
+            "--max-age",
+            "5200w",
+            "--on-change",
+            command,
+        ];
+        let mut run = scratch.command(&args);
+        let output = run.env("XDG_CACHE_HOME", scratch.path("cache")).output();
+        output.unwrap().status.code()
+    };
+    assert_eq!(broken("./absent"), Some(3));
+    assert_eq!(broken("false"), Some(1));
+    let (code, notice) = round(&[]);
+    assert_eq!(code, 0);
+    assert_eq!(notice.unwrap()["changes"][0]["verdict"], "sound");
+    // A command that does not read, and arguments after it.
+    scratch.write(&list, &refused);
+    let args = [
+        "health",
+        "--on-change",
+        "true",
+        "-x",
+        ";",
+        "share",
+        "--max-age",
+        "5200w",
+    ];
+    let mut run = scratch.command(&args);
+    let output = run.env("XDG_CACHE_HOME", scratch.path("cache")).output();
+    assert_eq!(output.unwrap().status.code(), Some(8));
+    assert_eq!(round(&[]), (8, None));
+    // Gone.
+    fs::rename(scratch.path(MAC), scratch.path("moved.sparsebundle")).unwrap();
+    let (code, notice) = round(&[]);
+    assert_eq!(code, 3);
+    let change = notice.unwrap()["changes"][0].clone();
+    assert!(change["verdict"].is_null(), "{change}");
+    assert_eq!(change["before"], "needs_attention");
+}
+
+#[test]
+fn reading_is_limited() {
+    let scratch = share();
+    let began = Instant::now();
+    // The check reads a few hundred kilobytes.
+    let args = [
+        "health",
+        "share",
+        "--limit-rate",
+        "64k",
+        "--low-priority",
+        "--full",
+    ];
+    scratch.ok(&args);
+    assert!(began.elapsed() >= Duration::from_millis(500));
+    scratch.ok(&["scrub", MAC, "--limit-rate", "64m", "--low-priority"]);
+    scratch.fails(2, &["health", "share", "--limit-rate", "fast"]);
 }

@@ -538,6 +538,10 @@ fn backups(runs: &Runs) {
 fn states(runs: &Runs) {
     let bundle = "b-apfs.sparsebundle";
     runs.ok(&["scrub", bundle]);
+    let uuid = "EB3EA526-064B-58FA-807A-5F5144738118";
+    let machine = ["timemachine", "create", ".", "--machine", "New Mac"];
+    let rest = ["--uuid", uuid, "--size", "64m", "--fs", "apfs"];
+    runs.ok_of(2, &[&machine[..], &rest].concat());
     runs.ok_of(2, &["timemachine", "status", bundle]);
     runs.ok_of(2, &["timemachine", "keep", bundle, "--dry-run"]);
     runs.ok_of(2, &["timemachine", "keep", bundle, "--whole-copy"]);

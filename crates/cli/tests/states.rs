@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Scratch, stderr};
+use crate::common::{Scratch, peer_python, skip, stderr};
 
 const BUNDLE: &str = "Mac.sparsebundle";
 
@@ -187,4 +187,101 @@ fn a_state_is_sent_through_a_pipe_and_to_a_folder() {
     );
     let refused = received(&["receive", "nas"], b"no stream, but long enough".to_vec());
     assert_eq!(refused.status.code(), Some(6));
+}
+
+const UUID: &str = "EB3EA526-064B-58FA-807A-5F5144738118";
+
+#[test]
+fn a_new_destination_is_sound_and_belongs_to_its_machine() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("share")).unwrap();
+    let create = |machine: &'static str, fs: &'static str| {
+        let args = ["tm", "create", "share", "--machine", machine, "--fs", fs];
+        [&args[..], &["--size", "64m", "--uuid", UUID]].concat()
+    };
+    let made = scratch.json(&[&create("Anna Mac", "apfs")[..], &["--model", "Mac14,2"]].concat());
+    assert_eq!(made["path"], "share/Anna Mac.sparsebundle");
+    assert_eq!(made["band_size"], 8 << 20);
+    scratch.ok(&[&create("Old", "hfs+")[..], &["--band-size", "1m"]].concat());
+    let names = |folder: &str| {
+        let entries = fs::read_dir(scratch.path(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    };
+    assert_eq!(
+        names("share"),
+        ["Anna Mac.sparsebundle", "Old.sparsebundle"]
+    );
+    for (name, volume) in [
+        ("Anna Mac", "Backups of Anna Mac"),
+        ("Old", "Time Machine Backups"),
+    ] {
+        let bundle = format!("share/{name}.sparsebundle");
+        let info = scratch.ok(&["info", &bundle]);
+        assert!(info.contains(volume), "{info}");
+        let list = format!("{bundle}/com.apple.TimeMachine.MachineID.plist");
+        let list = fs::read_to_string(scratch.path(&list)).unwrap();
+        assert!(list.contains("com.apple.backupd.HostUUID") && list.contains(UUID));
+        assert_eq!(list.contains("Mac14,2"), name == "Anna Mac");
+        scratch.ok(&["check", &bundle]);
+        // Names that differ by case are two.
+        scratch.ok(&["mkdir", &format!("{bundle}:/a")]);
+        scratch.ok(&["mkdir", &format!("{bundle}:/A")]);
+    }
+    scratch.ok(&["health", "share"]);
+    // What exists stays as it is.
+    scratch.fails(4, &create("Old", "hfs+"));
+    scratch.ok(&["ls", "share/Old.sparsebundle:/a"]);
+    scratch.fails(2, &create("a/b", "apfs"));
+    scratch.fails(2, &create("New", "fat"));
+    let other = ["--machine", "New", "--fs", "apfs", "--size", "64m"];
+    scratch.fails(
+        2,
+        &[&["tm", "create", "share", "--uuid", "x"], &other[..]].concat(),
+    );
+    scratch.fails(
+        3,
+        &[&["tm", "create", "absent", "--uuid", UUID], &other[..]].concat(),
+    );
+    // Too small for the volume: nothing is left.
+    let small = ["tm", "create", "share", "--machine", "New", "--fs", "apfs"];
+    let output = scratch.run(&[&small[..], &["--size", "8k", "--uuid", UUID]].concat());
+    assert!(!output.status.success(), "{}", stderr(&output));
+    assert_eq!(
+        names("share"),
+        ["Anna Mac.sparsebundle", "Old.sparsebundle"]
+    );
+}
+
+/// libfsapfs and Python's property lists see the same machine and volume.
+#[test]
+fn others_read_a_new_destination() {
+    let Some(python) = peer_python("pyfsapfs") else {
+        skip::without_program("others_read_a_new_destination", "no Python with pyfsapfs");
+        return;
+    };
+    let scratch = Scratch::new();
+    let args = ["tm", "create", ".", "--machine", "Anna Mac", "--fs", "apfs"];
+    scratch.ok(&[&args[..], &["--size", "64m", "--uuid", UUID]].concat());
+    scratch.ok(&["convert", "Anna Mac.sparsebundle", "raw.img"]);
+    // The partition begins at sector 40.
+    let script = "
+import io, plistlib, pyfsapfs
+disk = open('raw.img', 'rb').read()
+container = pyfsapfs.container()
+container.open_file_object(io.BytesIO(disk[40 * 512:]))
+print(container.number_of_volumes, container.get_volume(0).name)
+name = 'Anna Mac.sparsebundle/com.apple.TimeMachine.MachineID.plist'
+print(plistlib.load(open(name, 'rb'))['com.apple.backupd.HostUUID'])
+";
+    let output = std::process::Command::new(python)
+        .args(["-c", script])
+        .current_dir(scratch.path("."))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = format!("1 Backups of Anna Mac\n{UUID}\n");
+    assert_eq!(text, expected, "{}", stderr(&output));
 }

@@ -113,6 +113,7 @@ fn class(verb: &str) -> Option<Class> {
         | "stack-info"
         | "stat"
         | "timemachine-cat"
+        | "timemachine-create"
         | "timemachine-diff"
         | "timemachine-find"
         | "timemachine-list"

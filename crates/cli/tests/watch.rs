@@ -159,3 +159,33 @@ fn a_bundle_in_use_is_passed_over_and_one_with_missing_bands_is_told() {
     scratch.ok(&["scrub", A, "--accept"]);
     assert_eq!(round(&scratch).0, 0);
 }
+
+#[test]
+fn a_command_is_told_of_changes() {
+    let scratch = share("folders = ['share']\non-change = ['tee', '-a', 'told']");
+    let round = || {
+        let mut run = scratch.command(&["watch", "watch.toml", "--once"]);
+        let output = run.env("XDG_CACHE_HOME", scratch.path("cache")).output();
+        let code = output.unwrap().status.code().unwrap();
+        let told = fs::read_to_string(scratch.path("told")).unwrap_or_default();
+        (code, told.matches("\"changes\"").count())
+    };
+    assert_eq!(round(), (0, 0));
+    let band = scratch.path(A).join("bands/0");
+    let whole = fs::read(&band).unwrap();
+    fs::write(&band, vec![7; whole.len()]).unwrap();
+    let (code, told) = round();
+    assert!(code != 0 && told == 1, "{code} {told}");
+    assert_eq!(round(), (code, 1));
+    fs::write(&band, &whole).unwrap();
+    assert_eq!(round(), (0, 2));
+    // Another command fails: the round does, too.
+    scratch.write(
+        "watch.toml",
+        "folders = ['share']\non-change = ['./absent']",
+    );
+    assert_eq!(round(), (0, 2));
+    fs::write(&band, vec![7; whole.len()]).unwrap();
+    let (code, _) = round();
+    assert_ne!(code, 0);
+}

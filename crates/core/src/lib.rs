@@ -15,6 +15,7 @@ pub mod parallel;
 pub mod platform;
 pub mod problem;
 pub mod progress;
+pub mod rate;
 pub mod size;
 pub mod store;
 pub mod sync;

@@ -1,13 +1,10 @@
 //! Progress reports and cancellation of long operations. The library never prints.
 
 use std::fmt;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::rate::{self, TokenBucket};
 use crate::sync::Mutex;
-
-/// Maximum number of seconds that [`RateLimited`] sleeps before it checks for cancellation again.
-const MAX_SLEEP: f64 = 0.1;
 
 /// A receiver of progress reports of long operations, which may cancel them. Called from several
 /// threads.
@@ -55,8 +52,8 @@ impl Progress for NestedProgress<'_> {
 /// Stages without a total count no bytes and are not limited.
 pub struct RateLimited<'a> {
     inner: &'a dyn Progress,
-    rate: Option<u64>,
-    began: Mutex<Option<(Instant, u64)>>,
+    rate: u64,
+    stage: Mutex<Option<(Instant, TokenBucket)>>,
 }
 
 impl<'a> RateLimited<'a> {
@@ -64,8 +61,8 @@ impl<'a> RateLimited<'a> {
     pub fn new(inner: &'a dyn Progress, rate: Option<u64>) -> Self {
         Self {
             inner,
-            rate: rate.filter(|rate| *rate > 0),
-            began: Mutex::default(),
+            rate: rate.unwrap_or(0),
+            stage: Mutex::default(),
         }
     }
 }
@@ -80,27 +77,17 @@ impl fmt::Debug for RateLimited<'_> {
 
 impl Progress for RateLimited<'_> {
     fn stage(&self, name: &str, total: u64) {
-        *self.began.lock() = (total > 0).then(|| (Instant::now(), 0));
+        let bucket = TokenBucket::new(self.rate).filter(|_| total > 0);
+        *self.stage.lock() = bucket.map(|bucket| (Instant::now(), bucket));
         self.inner.stage(name, total);
     }
 
     fn advance(&self, n: u64) {
         self.inner.advance(n);
-        let Some(rate) = self.rate else { return };
-        let (start, needed) = {
-            let mut began = self.began.lock();
-            let Some((start, done)) = &mut *began else {
-                return;
-            };
-            *done = done.saturating_add(n);
-            (*start, *done as f64 / rate as f64)
-        };
-        while !self.cancelled() {
-            let missing = needed - start.elapsed().as_secs_f64();
-            if missing <= 0.0 {
-                return;
-            }
-            thread::sleep(Duration::from_secs_f64(missing.min(MAX_SLEEP)));
+        let taken = |(began, bucket): &mut (Instant, TokenBucket)| bucket.take(n, began.elapsed());
+        let wait = self.stage.lock().as_mut().map(taken);
+        if let Some(wait) = wait {
+            rate::sleep(wait, || self.cancelled());
         }
     }
 
@@ -125,6 +112,8 @@ impl dyn Progress + '_ {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -57,6 +57,29 @@ impl Identity {
 /// The files of a bundle by name.
 pub type Listing = BTreeMap<String, Identity>;
 
+/// Returns a hash of the names and identities of all files: BLAKE3, in hexadecimal. It differs if any
+/// file was added, removed, renamed or changed.
+pub fn fingerprint(listing: &Listing) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (name, file) in listing {
+        let length = u64::try_from(name.len()).unwrap_or(u64::MAX);
+        hasher
+            .update(&length.to_le_bytes())
+            .update(name.as_bytes())
+            .update(&file.len.to_le_bytes())
+            .update(&file.modified.to_le_bytes())
+            .update(&file.changed.to_le_bytes())
+            .update(&file.inode.to_le_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Returns the time of the last change of any file, in nanoseconds since 1970.
+pub fn newest_change(listing: &Listing) -> i64 {
+    let times = listing.values().map(|file| file.changed.max(file.modified));
+    times.max().unwrap_or(i64::MIN)
+}
+
 /// A sparse bundle in a folder of a host.
 #[derive(Debug)]
 pub struct BundleFolder {
@@ -239,4 +262,40 @@ pub(crate) fn changed(path: &Path) -> Error {
     Error::conflict(LAYER, message)
         .because(Reason::InUse)
         .in_file(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_of_names_and_identities() {
+        let file = Identity {
+            len: 1,
+            modified: 2,
+            changed: 3,
+            inode: 4,
+        };
+        let one = |name: &str, file| Listing::from([(name.to_owned(), file)]);
+        let base = fingerprint(&one("bands/0", file));
+        assert_eq!(base, fingerprint(&one("bands/0", file)));
+        let others = [
+            one("bands/1", file),
+            one("bands/0", Identity { len: 2, ..file }),
+            one(
+                "bands/0",
+                Identity {
+                    modified: 1,
+                    ..file
+                },
+            ),
+            one("bands/0", Identity { changed: 4, ..file }),
+            one("bands/0", Identity { inode: 5, ..file }),
+            Listing::new(),
+        ];
+        for other in &others {
+            assert_ne!(base, fingerprint(other), "{other:?}");
+        }
+        assert_eq!(newest_change(&others[3]), 4);
+    }
 }

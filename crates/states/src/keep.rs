@@ -19,7 +19,7 @@ use crate::shelf::{Shelf, State, THREADS, UNFINISHED};
 
 /// Age in nanoseconds from which a file's times can be trusted: a younger file can be changed again
 /// without getting other times.
-pub(crate) const SETTLED: i64 = 2_000_000_000;
+pub const SETTLED: i64 = 2_000_000_000;
 
 /// The check of a state: returns the soundness of the bundle in a folder.
 pub type Check<'a> = &'a dyn Fn(&Path) -> Result<Soundness>;

@@ -15,12 +15,14 @@ const MAX_LEN: u64 = 4 << 30;
 
 /// A document that was read.
 #[derive(Debug)]
-pub(crate) enum Found<T> {
+pub enum Found<T> {
+    /// There is none.
     Absent,
     /// It has another version of the format.
     OtherFormat(u64),
     /// It is damaged.
     Damaged,
+    /// Its contents.
     Whole(T),
 }
 
@@ -54,8 +56,8 @@ pub(crate) fn put<T: Serialize>(
         .map(drop)
 }
 
-/// Returns the bytes of a document.
-pub(crate) fn to_bytes<T: Serialize>(format: u64, body: &T) -> Result<Vec<u8>> {
+/// Returns the bytes of a document. `format` is the version of its format.
+pub fn to_bytes<T: Serialize>(format: u64, body: &T) -> Result<Vec<u8>> {
     let document = Written {
         format,
         seal: &seal(format, body)?,
@@ -79,11 +81,9 @@ pub(crate) fn get<T: Serialize + DeserializeOwned>(
     from_bytes(&file.read_vec(0, length)?, format)
 }
 
-/// Returns the document in these bytes.
-pub(crate) fn from_bytes<T: Serialize + DeserializeOwned>(
-    bytes: &[u8],
-    format: u64,
-) -> Result<Found<T>> {
+/// Returns the document in these bytes, if it has this version of the format. Never
+/// [`Found::Absent`].
+pub fn from_bytes<T: Serialize + DeserializeOwned>(bytes: &[u8], format: u64) -> Result<Found<T>> {
     let Ok(version) = serde_json::from_slice::<Version>(bytes) else {
         return Ok(Found::Damaged);
     };

@@ -80,8 +80,12 @@ const DESCRIPTION: &str = "\
  volumes in them.
 ";
 
-/// The unit of systemd.
-const SERVICE: &str = "bandsaw-serve@.service";
+/// The units of systemd.
+const UNITS: [&str; 3] = [
+    "bandsaw-health@.service",
+    "bandsaw-health@.timer",
+    "bandsaw-serve@.service",
+];
 
 const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
 
@@ -400,10 +404,12 @@ impl Release {
             )?;
         }
         copy(&files.join("bandsaw"), &tree.join("usr/bin/bandsaw"))?;
-        copy(
-            &root().join(format!("packaging/systemd/{SERVICE}")),
-            &tree.join(format!("usr/lib/systemd/system/{SERVICE}")),
-        )?;
+        for unit in UNITS {
+            copy(
+                &root().join(format!("packaging/systemd/{unit}")),
+                &tree.join(format!("usr/lib/systemd/system/{unit}")),
+            )?;
+        }
         // mount(8), /etc/fstab and systemd call it for volumes of the type `bandsaw`.
         fs::create_dir_all(tree.join("usr/sbin"))?;
         std::os::unix::fs::symlink("../bin/bandsaw", tree.join("usr/sbin/mount.bandsaw"))?;
@@ -487,7 +493,7 @@ impl Release {
              License: MIT OR Apache-2.0\nURL: {HOMEPAGE}\nRecommends: fuse3\n\
              Packager: {MAINTAINER}\nGroup: System/Filesystems\n\n\
              %description\n{}\n%install\ncp -a {tree}/. %{{buildroot}}\n\n\
-             %files\n/usr/bin/bandsaw\n/usr/sbin/mount.bandsaw\n/usr/lib/systemd/system/{SERVICE}\n\
+             %files\n/usr/bin/bandsaw\n/usr/sbin/mount.bandsaw\n/usr/lib/systemd/system/bandsaw-*\n\
              %doc /usr/share/man/man1/*\n%doc /usr/share/man/man8/*\n%doc /usr/share/doc/bandsaw\n\
              /usr/share/bash-completion/completions/bandsaw\n\
              /usr/share/fish/vendor_completions.d/bandsaw.fish\n\

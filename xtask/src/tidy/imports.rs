@@ -6,11 +6,12 @@ use super::{Fault, Text};
 const FOR_ALL: [&str; 4] = ["error", "sync", "parallel", "read_only"];
 
 /// Each module with those that it may use, besides itself and those [for all](FOR_ALL).
-const MAY_USE: [(&str, &[&str]); 20] = [
+const MAY_USE: [(&str, &[&str]); 21] = [
     ("error", &[]),
     ("sync", &[]),
     ("parallel", &[]),
-    ("progress", &[]),
+    ("rate", &[]),
+    ("progress", &["rate"]),
     ("problem", &["progress"]),
     ("size", &[]),
     ("decision", &["size"]),
@@ -18,7 +19,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("address", &["platform"]),
     ("device", &["platform"]),
     ("codec", &[]),
-    ("store", &["device", "platform"]),
+    ("store", &["device", "platform", "rate"]),
     ("partition", &["decision", "device", "problem", "size"]),
     ("crypt", &["device", "codec", "problem", "size"]),
     (

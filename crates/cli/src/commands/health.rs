@@ -13,18 +13,20 @@ use std::io::Write;
 
 use super::timemachine::now;
 use crate::failure::Outcome;
-use crate::health::{self, Depth, Health, HealthOptions, Verdict};
+use crate::health::{self, Depth, Health, HealthOptions, Samba, Verdict};
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
 use crate::text::{minute, rfc3339};
+use crate::throttle::ThrottleArgs;
 
 /// Check the health of all bundles below folders
 ///
 /// Each bundle gets a verdict with its reasons: sound; needs attention; damaged, restore possible;
 /// damaged; locked (encrypted, and no passphrase was given); unknown; unreadable; or in use. A bundle
-/// that is in use, or that changes during the check, is never called damaged. Nothing is changed.
+/// that is in use, or that changes during the check, is never called damaged. Nothing is changed. A
+/// bundle of which no file has changed since it was found sound is not read again, without --full.
 ///
 /// The exit code is that of the worst verdict: 5 for damage, 1 for a bundle or folder that cannot be
 /// read, 8 for one that is locked, of an unknown kind or needs attention, and 0 for sound bundles and
@@ -33,8 +35,10 @@ use crate::text::{minute, rfc3339};
 #[command(after_help = "\
 Examples:
   bandsaw health /srv/timemachine
-  bandsaw health /srv/timemachine --depth quick --max-age 3d
-  bandsaw health /srv/timemachine --prometheus /var/lib/node_exporter/bandsaw.prom")]
+  bandsaw health /srv/timemachine --max-age 3d
+  bandsaw health /srv/timemachine --full    read everything, each month
+  bandsaw health /srv/timemachine --prometheus /var/lib/node_exporter/bandsaw.prom
+  bandsaw health /srv/timemachine --on-change mail -s 'Time Machine' anna@example.org")]
 pub(crate) struct HealthVerb {
     /// Folders with bundles, also in subfolders, or bundles
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath, required = true)]
@@ -42,6 +46,12 @@ pub(crate) struct HealthVerb {
     /// Read this much of each volume
     #[arg(long, value_enum, default_value = "full")]
     depth: Depth,
+    /// Read bundles that have not changed, too
+    ///
+    /// By default a bundle that was found sound is not read again until one of its files has other
+    /// times, another size or another inode. The report tells the date of the check that read it.
+    #[arg(long)]
+    full: bool,
     /// Require a backup that is not older: 36h, 3d or 2w
     #[arg(long, value_name = "AGE", value_parser = age)]
     max_age: Option<Duration>,
@@ -50,6 +60,27 @@ pub(crate) struct HealthVerb {
     /// It is for the textfile collector of node_exporter, and is replaced in one step.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     prometheus: Option<PathBuf>,
+    /// Look for causes in the settings of Samba, too
+    ///
+    /// FILE has the output of `smbd --version; testparm -s`. Causes do not change the verdict.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    samba: Option<PathBuf>,
+    /// Run this command if a verdict has changed since the last run
+    ///
+    /// All further arguments, up to `;`, are those of the command. It is run without a shell, and has
+    /// the report of `--json` with a list of the changes on its standard input. A bundle in use keeps
+    /// its last verdict. If the command fails, so does the check, and the next one tries again.
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        num_args = 1..,
+        allow_hyphen_values = true,
+        value_terminator = ";",
+        value_hint = ValueHint::CommandName
+    )]
+    on_change: Vec<OsString>,
+    #[command(flatten)]
+    throttle: ThrottleArgs,
     #[command(flatten)]
     opening: OpenArgs,
 }
@@ -83,6 +114,11 @@ struct HealthJson {
     host_free: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sound_state: Option<String>,
+    /// The time of the check that read the bands; nothing has changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unchanged_since: Option<String>,
+    /// Causes of failing backups that are not the bundle's.
+    causes: Vec<String>,
 }
 
 impl HealthJson {
@@ -100,18 +136,24 @@ impl HealthJson {
             free: health.free,
             host_free: health.host_free,
             sound_state: health.sound_state.clone(),
+            unchanged_since: health.unchanged_since.map(rfc3339),
+            causes: health.causes.clone(),
         }
     }
 }
 
 impl HealthVerb {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
+        self.throttle.apply();
+        let samba = self.samba.as_deref().map(Samba::read).transpose()?;
         let bar = Bar::new(output);
         let options = HealthOptions {
             opening: &self.opening,
             depth: self.depth,
+            full: self.full,
             max_age: self.max_age,
             now: now(),
+            samba: samba.as_ref(),
         };
         let mut all = Vec::new();
         for folder in &self.folders {
@@ -141,13 +183,34 @@ impl HealthVerb {
                 let last = one
                     .last_backup
                     .map(|last| format!("last backup {}", minute(last)));
-                for text in last.iter().chain(&one.reasons) {
-                    writeln!(out, "  {}", output.text(text))?;
+                let unchanged = one
+                    .unchanged_since
+                    .map(|read| format!("unchanged since {}, not read again", minute(read)));
+                let causes = one.causes.iter();
+                let causes = causes.map(|cause| format!("not the bundle: {cause}"));
+                let texts = last.into_iter().chain(unchanged);
+                for text in texts.chain(one.reasons.iter().cloned()).chain(causes) {
+                    writeln!(out, "  {}", output.text(&text))?;
                 }
             }
             Ok(())
         })?;
-        health::conclude("health", all.iter().map(|one| one.verdict).max())
+        let notified = match self.on_change.is_empty() {
+            true => Ok(()),
+            false => {
+                let now = all.iter().map(|one| (one.path.clone(), one.verdict));
+                health::of_changes(&self.on_change, self.places(), now, &report, output)
+            }
+        };
+        let concluded = health::conclude("health", all.iter().map(|one| one.verdict).max());
+        health::conclude_both(concluded, notified, output)
+    }
+
+    /// Returns what tells runs over other folders apart.
+    fn places(&self) -> Vec<String> {
+        let folders = self.folders.iter();
+        let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
+        health::places("health", folders)
     }
 }
 
@@ -178,7 +241,7 @@ fn metrics(all: &[Health], now: i64) -> String {
         "1 for the verdict on the bundle.",
         verdicts.collect(),
     );
-    let numbers: [Metric; 8] = [
+    let numbers: [Metric; 9] = [
         (
             "bundle_last_backup_timestamp_seconds",
             "Time at which the last backup was finished.",
@@ -214,6 +277,11 @@ fn metrics(all: &[Health], now: i64) -> String {
             "bundle_host_free_bytes",
             "Free space of the file system on which the bundle is.",
             |one| one.host_free.map(Into::into),
+        ),
+        (
+            "bundle_read_timestamp_seconds",
+            "Time of the check that read a bundle which has not changed since.",
+            |one| one.unchanged_since.map(|read| read.seconds.into()),
         ),
     ];
     for (name, help, value) in numbers {

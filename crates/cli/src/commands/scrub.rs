@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bandsaw::progress::RateLimited;
-use bandsaw::size;
 use bandsaw::{Error, Kind};
 use bandsaw_states::{BundleFolder, Finding, ScrubOptions, scrub};
 use clap::{Args, ValueHint};
@@ -16,6 +14,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source;
 use crate::text::counted;
+use crate::throttle::ThrottleArgs;
 
 /// Find bands that changed without a writer
 ///
@@ -46,9 +45,8 @@ pub(crate) struct Scrub {
     /// Faulty bands are never accepted.
     #[arg(long)]
     accept: bool,
-    /// Limit throughput, in bytes per second
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
-    limit_rate: Option<u64>,
+    #[command(flatten)]
+    throttle: ThrottleArgs,
 }
 
 /// The output of `--json`.
@@ -81,8 +79,8 @@ impl Scrub {
             ..ScrubOptions::default()
         };
         let bar = Bar::new(output);
-        let progress = RateLimited::new(&bar, self.limit_rate);
-        let done = scrub(&bundle, &options, &progress)
+        self.throttle.apply();
+        let done = scrub(&bundle, &options, &bar)
             .advise(Kind::Cancelled, || {
                 format!("run `bandsaw scrub {image}` to resume")
             })

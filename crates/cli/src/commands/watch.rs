@@ -18,12 +18,13 @@ use bandsaw_states::{
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
-use super::timemachine::soundness;
+use super::timemachine::{now, soundness};
 use crate::failure::Outcome;
-use crate::health::{self, Verdict};
+use crate::health::{self, Depth, Health, HealthOptions, Verdict};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
+use crate::text::rfc3339;
 
 /// Seconds between two looks for signals.
 const TICK: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ const TICK: Duration = Duration::from_secs(1);
 ///
 /// CONFIG is a file in TOML. Every bundle that is not in use is checked as `bandsaw check` does; with
 /// `keep = true` a state of a sound one is kept, and old states are removed. States are no bundles.
+/// A bundle of which no file has changed since it was found sound is not read again.
+///
 /// With --once the exit code is that of the worst verdict: 5 for damage, 1 for a bundle or folder that
 /// cannot be read, 8 for one that is locked, of an unknown kind or needs attention, and 0 for sound
 /// bundles and those in use.
@@ -51,7 +54,10 @@ CONFIG, with all keys:
   keep-last = 3                      remove other states
   keep-daily = 7
   keep-weekly = 8
-  scrub = true                       compare bands with their hashes")]
+  scrub = true                       compare bands with their hashes
+  on-change = [\"mail\", \"-s\", \"Time Machine\", \"anna@example.org\"]
+                                     run this when a verdict has changed;
+                                     it has the report on standard input")]
 pub(crate) struct Watch {
     /// The configuration
     #[arg(value_name = "CONFIG", value_hint = ValueHint::FilePath)]
@@ -85,6 +91,8 @@ struct Config {
     keep_weekly: u64,
     #[serde(default)]
     scrub: bool,
+    #[serde(default)]
+    on_change: Vec<String>,
 }
 
 fn a_day() -> u32 {
@@ -107,6 +115,9 @@ struct Watched {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     removed_states: Vec<String>,
+    /// The time of the check that read the bands; nothing has changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unchanged_since: Option<String>,
 }
 
 impl Watch {
@@ -132,9 +143,14 @@ impl Watch {
                 }
                 Ok(())
             })?;
+            let notified = self.notify(&config, &done, output);
             if self.once {
                 drop(bar);
-                return health::conclude("watch", worst);
+                return health::conclude_both(health::conclude("watch", worst), notified, output);
+            }
+            // The next round tries again.
+            if let Err(failure) = notified {
+                let _ = failure.report(output);
             }
             let interval = Duration::from_secs(u64::from(config.interval_hours.max(1)) * 3600);
             while began.elapsed() < interval {
@@ -142,6 +158,18 @@ impl Watch {
                 thread::sleep(TICK);
             }
         }
+    }
+
+    /// Runs the command that tells of changes.
+    fn notify(&self, config: &Config, done: &WatchReport, output: &Output) -> Outcome {
+        if config.on_change.is_empty() {
+            return Ok(());
+        }
+        let places = health::places("watch", [self.config.to_string_lossy().into_owned()]);
+        let now = done.bundles.iter();
+        let now = now.map(|one| (one.path.clone(), one.verdict));
+        let command: Vec<_> = config.on_change.iter().map(OsString::from).collect();
+        health::of_changes(&command, places, now, done, output)
     }
 
     fn config(&self) -> Outcome<Config> {
@@ -160,11 +188,9 @@ impl Watch {
     }
 
     fn round(&self, config: &Config, bar: &Bar) -> Outcome<WatchReport> {
-        let mut found: Vec<Result<PathBuf, Watched>> =
-            config.bundles.iter().cloned().map(Ok).collect();
+        let mut found: Vec<_> = config.bundles.iter().cloned().map(Ok).collect();
         for folder in &config.folders {
-            let below = health::bundles(folder).into_iter();
-            found.extend(below.map(|one| one.map_err(|(path, error)| of_error(&path, &error))));
+            found.extend(health::bundles(folder));
         }
         let mut report = WatchReport {
             bundles: Vec::new(),
@@ -177,7 +203,7 @@ impl Watch {
                     Err(error) => of_error(&path, &error),
                     Ok(watched) => watched,
                 },
-                Err(watched) => watched,
+                Err((path, error)) => of_error(&path, &error),
             };
             report.bundles.push(watched);
         }
@@ -218,7 +244,18 @@ impl Watch {
             }
             watched.state = Some(kept?.id);
         } else {
-            watched.verdict = Verdict::of(check(path)?);
+            let options = HealthOptions {
+                opening: &self.opening,
+                depth: Depth::Full,
+                full: false,
+                max_age: None,
+                now: now(),
+                samba: None,
+            };
+            let health = Health::check(path, &options, bar)?;
+            watched.verdict = health.verdict;
+            watched.message = health.reasons.into_iter().next();
+            watched.unchanged_since = health.unchanged_since.map(rfc3339);
         }
         if watched.verdict != Verdict::Sound {
             return Ok(watched);
@@ -255,6 +292,7 @@ impl Watched {
             message: None,
             state: None,
             removed_states: Vec::new(),
+            unchanged_since: None,
         }
     }
 }

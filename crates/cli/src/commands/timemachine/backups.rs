@@ -9,7 +9,7 @@ use bandsaw::address::Address;
 use bandsaw::fs::Timestamp;
 use bandsaw::open::Image;
 use bandsaw::{Error, Kind};
-use bandsaw_backups::{Backup, Backups, OpenBackup, volumes_of};
+use bandsaw_backups::{Backup, BackupVolume, Backups, OpenBackup, host_volume, volumes_of};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -25,6 +25,9 @@ const MAX_SHOWN: usize = 10;
 #[derive(Debug, Args)]
 pub(super) struct BackupsArgs {
     /// The image or disk with the backups: IMAGE[:VOLUME]
+    ///
+    /// A folder is read, too: that of a mounted backup volume, or of files that were copied from one,
+    /// with Backups.backupdb in it.
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     /// Use the backups of this machine
@@ -36,8 +39,8 @@ pub(super) struct BackupsArgs {
 
 /// Backups, and the image that has them.
 pub(super) struct ReadBackups {
-    /// Keeps the image locked.
-    _image: Image,
+    /// Keeps the image locked. `None`: the backups are in a folder of the host.
+    _image: Option<Image>,
     pub(super) address: Address,
     pub(super) backups: Backups,
 }
@@ -91,10 +94,17 @@ impl BackupsArgs {
     /// caller shows it.
     pub(super) fn read(&self, shown: bool, output: &Output) -> Outcome<ReadBackups> {
         let address = self.address()?;
-        let image = self.opening.read(&address.image, output)?;
-        let keys = Some(self.opening.keys());
-        let volumes = volumes_of(&image, address.volume.as_ref(), keys)
-            .map_err(|error| source::advise(error.in_file(&address.image), &address.image))?;
+        let (image, volumes) = match host_folder(&address)? {
+            Some(volume) => (None, vec![volume]),
+            None => {
+                let image = self.opening.read(&address.image, output)?;
+                let keys = Some(self.opening.keys());
+                let volumes = volumes_of(&image, address.volume.as_ref(), keys);
+                let advise =
+                    |error: Error| source::advise(error.in_file(&address.image), &address.image);
+                (Some(image), volumes.map_err(advise)?)
+            }
+        };
         let mut backups = Backups::read(volumes);
         let failed = |error: Error| error.in_file(&address.image);
         backups.check_any().map_err(failed)?;
@@ -210,6 +220,16 @@ pub(super) fn conclude(problems: &[&Error]) -> Outcome {
 /// Returns errors for the JSON output.
 pub(super) fn described<'a>(all: impl IntoIterator<Item = &'a Error>) -> Vec<Described> {
     all.into_iter().map(Described::new).collect()
+}
+
+/// Returns the volume in a folder of the host with backups. `None` for images and bundles.
+fn host_folder(address: &Address) -> Outcome<Option<BackupVolume>> {
+    let path = Path::new(&address.image);
+    let is_bundle = path.join("bands").is_dir() || path.join("Info.plist").exists();
+    match address.volume.is_none() && !is_bundle {
+        true => Ok(host_volume(path)?),
+        false => Ok(None),
+    }
 }
 
 /// Refuses a folder of bundles, with their names.

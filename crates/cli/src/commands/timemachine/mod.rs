@@ -2,6 +2,7 @@
 
 mod backups;
 mod cat;
+mod create;
 mod diff;
 mod find;
 mod forget;
@@ -75,6 +76,8 @@ enum TimeMachineVerb {
     /// Mount all backups on a folder, read-only
     #[cfg(target_os = "linux")]
     Mount(Box<mount::Mount>),
+    /// Create a bundle as a destination of backups
+    Create(create::CreateDestination),
     /// Keep the present state of a bundle
     Keep(Box<keep::Keep>),
     /// List the states of a bundle, the oldest first
@@ -101,6 +104,7 @@ impl TimeMachine {
             TimeMachineVerb::Restore(verb) => verb.run(output),
             #[cfg(target_os = "linux")]
             TimeMachineVerb::Mount(verb) => verb.run(output),
+            TimeMachineVerb::Create(verb) => verb.run(output),
             TimeMachineVerb::Keep(verb) => verb.run(output),
             TimeMachineVerb::States(verb) => verb.run(output),
             TimeMachineVerb::Status(verb) => verb.run(output),

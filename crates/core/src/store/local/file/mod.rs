@@ -18,6 +18,7 @@ use super::host_path::HostPath;
 use super::pinned::PinnedRanges;
 use crate::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
 use crate::platform;
+use crate::rate;
 use crate::store::{Lock, Meta, Open};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::{Error, Kind, Reason, Result};
@@ -320,10 +321,13 @@ impl BlockDevice for LocalFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let _in_flight = self.enter(offset, buf.len() as u64)?;
+        let in_flight = self.enter(offset, buf.len() as u64)?;
         self.file
             .read_exact_at(buf, offset)
-            .map_err(|source| self.failed("read", offset, source))
+            .map_err(|source| self.failed("read", offset, source))?;
+        drop(in_flight);
+        rate::after_read(buf.len());
+        Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {

@@ -1,0 +1,136 @@
+//! The bundles that were found sound, remembered in the user's cache folder.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use bandsaw::fs::Timestamp;
+use bandsaw_states::sealed::{self, Found};
+use serde::{Deserialize, Serialize};
+
+use super::Depth;
+use crate::private_cache::PrivateCache;
+
+/// Name of the file.
+const NAME: &str = "health";
+/// Version of its format.
+const FORMAT: u64 = 1;
+/// The number of bundles remembered; the oldest are forgotten.
+const MOST: usize = 1000;
+/// The length up to which the file is read, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// The results of reading the bands of a bundle, all of them of a sound one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contents {
+    /// Number of complete backups. `None`: it is not of backups.
+    pub(crate) backups: Option<u64>,
+    /// Time at which the last of them was finished, in seconds since 1970.
+    pub(crate) last_backup: Option<i64>,
+    /// Bytes of storage of the bundle.
+    pub(crate) allocated: Option<u64>,
+    /// Bytes that compaction would return.
+    pub(crate) reclaimable: Option<u64>,
+    /// Size of the disk in the bundle.
+    pub(crate) size: Option<u64>,
+    /// Free bytes of the volumes in it.
+    pub(crate) free: Option<u64>,
+}
+
+/// A bundle that was found sound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownBundle {
+    /// Numbers of its folder and of the file system with it.
+    device: u64,
+    inode: u64,
+    /// The fingerprint of its files.
+    files: String,
+    /// True if all structures were checked.
+    whole: bool,
+    /// Time of the check, in seconds since 1970.
+    read: i64,
+    contents: Contents,
+}
+
+impl KnownBundle {
+    /// Returns what a check that begins at `now` found in the bundle at `path`. `None` if the host
+    /// cannot tell which folder that is.
+    pub(crate) fn new(
+        path: &Path,
+        files: String,
+        depth: Depth,
+        now: Timestamp,
+        contents: Contents,
+    ) -> Option<Self> {
+        let meta = fs::metadata(path).ok()?;
+        Some(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            files,
+            whole: depth == Depth::Full,
+            read: now.seconds,
+            contents,
+        })
+    }
+
+    /// Returns the results of the last check of this depth, if all files are as they were then.
+    pub(crate) fn find(path: &Path, files: &str, depth: Depth) -> Option<Self> {
+        let meta = fs::metadata(path).ok()?;
+        let known = read(&PrivateCache::open()?)?.bundles.into_iter();
+        let mut known = known.filter(|one| {
+            (one.device, one.inode, &*one.files) == (meta.dev(), meta.ino(), files)
+                && (one.whole || depth == Depth::Quick)
+        });
+        known.next()
+    }
+
+    /// Returns the time of the check that read the bundle.
+    pub(crate) fn read_at(&self) -> Timestamp {
+        Timestamp::from_seconds(self.read)
+    }
+
+    /// Returns what that check read.
+    pub(crate) fn contents(&self) -> Contents {
+        self.contents
+    }
+
+    /// Records the results, in the place of older ones about this bundle. Does nothing if the cache
+    /// folder is not private to the user.
+    pub(crate) fn remember(self) {
+        let Some(cache) = PrivateCache::open() else {
+            return;
+        };
+        let mut all = read(&cache).unwrap_or_default();
+        // A cheaper check of the same files adds nothing.
+        let is_same = |one: &Self| (one.device, one.inode) == (self.device, self.inode);
+        let knows_more = |one: &Self| is_same(one) && one.files == self.files && one.whole;
+        if !self.whole && all.bundles.iter().any(knows_more) {
+            return;
+        }
+        all.bundles.retain(|one| !is_same(one));
+        all.bundles.push(self);
+        all.version = env!("CARGO_PKG_VERSION").to_owned();
+        let oldest = all.bundles.len().saturating_sub(MOST);
+        all.bundles.drain(..oldest);
+        // Best effort: otherwise the bundle is read again.
+        if let Ok(bytes) = sealed::to_bytes(FORMAT, &all) {
+            let _ = cache.write(NAME, &bytes);
+        }
+    }
+}
+
+/// The file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct KnownBundles {
+    /// Version of the command: another one may check more.
+    version: String,
+    bundles: Vec<KnownBundle>,
+}
+
+/// Returns the file, if it is whole and of this version of the command.
+fn read(cache: &PrivateCache) -> Option<KnownBundles> {
+    match sealed::from_bytes::<KnownBundles>(&cache.read(NAME, LONGEST)?, FORMAT) {
+        Ok(Found::Whole(all)) if all.version == env!("CARGO_PKG_VERSION") => Some(all),
+        _ => None,
+    }
+}
