@@ -37,7 +37,7 @@ const COVERED: &[(&str, &str)] = &[
         "a flushed file takes its place in one step",
     ),
     (
-        "crates/cli/src/verified.rs",
+        "crates/cli/src/private_cache.rs",
         "a cache, which is ignored if it is damaged",
     ),
     (

@@ -10,7 +10,7 @@ use bandsaw_backups::quota_of_share;
 use crate::failure::Outcome;
 
 /// Maximum length of a description of Samba, in bytes.
-const LONGEST: u64 = 16 << 20;
+const MAX_LEN: u64 = 16 << 20;
 /// Number of folders above a bundle in which a quota is looked for.
 const ABOVE: usize = 3;
 /// The free space below which a file system is almost full: bytes, and the part of its size.
@@ -83,7 +83,7 @@ impl Samba {
         let failed = |source| Error::io("samba", "read", source).in_file(path);
         let file = fs::File::open(path).map_err(failed)?;
         let mut bytes = Vec::new();
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(failed)?;
+        file.take(MAX_LEN).read_to_end(&mut bytes).map_err(failed)?;
         let samba = Self::parse(&String::from_utf8_lossy(&bytes));
         if samba.version.is_none() && samba.shares.is_empty() {
             let message = "expected the output of `smbd --version; testparm -s`";

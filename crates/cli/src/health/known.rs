@@ -16,9 +16,9 @@ const NAME: &str = "health";
 /// Version of its format.
 const FORMAT: u64 = 1;
 /// The number of bundles remembered; the oldest are forgotten.
-const MOST: usize = 1000;
+const MAX_BUNDLES: usize = 1000;
 /// The length up to which the file is read, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_LEN: u64 = 1 << 20;
 
 /// The results of reading the bands of a bundle, all of them of a sound one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ impl KnownBundle {
         all.bundles.retain(|one| !is_same(one));
         all.bundles.push(self);
         all.version = env!("CARGO_PKG_VERSION").to_owned();
-        let oldest = all.bundles.len().saturating_sub(MOST);
+        let oldest = all.bundles.len().saturating_sub(MAX_BUNDLES);
         all.bundles.drain(..oldest);
         // Best effort: otherwise the bundle is read again.
         if let Ok(bytes) = sealed::to_bytes(FORMAT, &all) {
@@ -129,7 +129,7 @@ struct KnownBundles {
 
 /// Returns the file, if it is whole and of this version of the command.
 fn read(cache: &PrivateCache) -> Option<KnownBundles> {
-    match sealed::from_bytes::<KnownBundles>(&cache.read(NAME, LONGEST)?, FORMAT) {
+    match sealed::from_bytes::<KnownBundles>(&cache.read(NAME, MAX_LEN)?, FORMAT) {
         Ok(Found::Whole(all)) if all.version == env!("CARGO_PKG_VERSION") => Some(all),
         _ => None,
     }

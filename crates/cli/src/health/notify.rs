@@ -23,9 +23,9 @@ const NAME: &str = "verdicts";
 /// Version of its format.
 const FORMAT: u64 = 1;
 /// The number of different runs remembered; the oldest are forgotten.
-const MOST: usize = 100;
+const MAX_RUNS: usize = 100;
 /// The length up to which the file is read, in bytes.
-const LONGEST: u64 = 4 << 20;
+const MAX_LEN: u64 = 4 << 20;
 
 /// Verdicts by path.
 type Verdicts = BTreeMap<String, Verdict>;
@@ -78,7 +78,7 @@ pub(crate) fn of_changes<T: Serialize>(
         let document = output.document(&Notice { changes, report })?;
         run(command, document.as_bytes())?;
     }
-    let oldest = (runs.len() + 1).saturating_sub(MOST);
+    let oldest = (runs.len() + 1).saturating_sub(MAX_RUNS);
     runs.drain(..oldest);
     runs.push(LastRun { places, verdicts });
     // Best effort: otherwise the next run is a first one.
@@ -141,7 +141,7 @@ fn compare(
 }
 
 fn read(cache: &PrivateCache) -> Vec<LastRun> {
-    let bytes = cache.read(NAME, LONGEST).unwrap_or_default();
+    let bytes = cache.read(NAME, MAX_LEN).unwrap_or_default();
     match sealed::from_bytes(&bytes, FORMAT) {
         Ok(Found::Whole(runs)) => runs,
         _ => Vec::new(),

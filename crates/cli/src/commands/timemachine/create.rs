@@ -26,7 +26,7 @@ const LIST: &str = "com.apple.TimeMachine.MachineID.plist";
 /// The beginning of the names of hidden folders for bundles that are not complete.
 const STAGING: &str = ".bandsaw-destination-";
 /// Maximum length of a machine's name in bytes, with room for the extension.
-const LONGEST: usize = 200;
+const MAX_NAME_LEN: usize = 200;
 
 /// Create a bundle as a destination of backups
 ///
@@ -213,9 +213,13 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
 /// Parses the name of a machine, which is that of a folder, too.
 fn machine_name(text: &str) -> Result<String, String> {
     let is_bad = |c: char| c.is_control() || matches!(c, '/' | ':');
-    if text.is_empty() || text.len() > LONGEST || text.starts_with('.') || text.contains(is_bad) {
+    if text.is_empty()
+        || text.len() > MAX_NAME_LEN
+        || text.starts_with('.')
+        || text.contains(is_bad)
+    {
         return Err(format!(
-            "expected 1 to {LONGEST} bytes without / and :, not beginning with a period"
+            "expected 1 to {MAX_NAME_LEN} bytes without / and :, not beginning with a period"
         ));
     }
     Ok(text.to_owned())
