@@ -20,7 +20,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("codec", &[]),
     ("store", &["device", "platform"]),
     ("partition", &["decision", "device", "problem", "size"]),
-    ("crypt", &["device", "codec", "problem", "size"]),
+    ("crypt", &["device", "codec", "problem", "progress", "size"]),
     (
         "container",
         &[
