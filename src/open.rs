@@ -5,6 +5,7 @@
 
 mod apfs;
 mod archive;
+mod archive_layer;
 pub(crate) mod compare_lists;
 mod container;
 mod contents;
@@ -60,8 +61,9 @@ use self::opening::Opening;
 use self::remote::RemoteTarget;
 
 pub use apfs::VolumeQuery;
+pub use archive::archive;
 pub(crate) use archive::is_archive;
-pub use archive::{ArchiveLayer, archive};
+pub use archive_layer::ArchiveLayer;
 pub(crate) use container::detect_container;
 pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;

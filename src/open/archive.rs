@@ -1,8 +1,9 @@
-//! Encrypted archives around images: the layer, and its opening.
+//! The opening of encrypted archives around images.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::archive_layer::ArchiveLayer;
 use super::container::lock_file;
 use super::layer::Layer;
 use super::opening::Opening;
@@ -13,15 +14,6 @@ use crate::device::{Access, BlockDevice};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encrypted archive";
-
-/// An encrypted or signed archive that contains an image.
-#[derive(Debug, Clone)]
-pub struct ArchiveLayer {
-    /// The properties, as far as they are known.
-    pub description: ArchiveDescription,
-    /// The contents; `None`: the archive is locked.
-    pub contents: Option<Arc<Archive>>,
-}
 
 impl Opening<'_> {
     /// Returns the contents of `file` if it is an archive, otherwise `file`. The layer is recorded

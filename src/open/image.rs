@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
-use super::archive::ArchiveLayer;
+use super::archive_layer::ArchiveLayer;
 use super::contents::Contents;
 use super::layer::Layer;
 use super::layer_metadata::LayerFile;

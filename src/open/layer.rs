@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::archive::ArchiveLayer;
+use super::archive_layer::ArchiveLayer;
 use super::layer_metadata::LayerFile;
 use super::volume::Volume;
 use crate::container::Format;

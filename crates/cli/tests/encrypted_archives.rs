@@ -237,7 +237,8 @@ fn an_unverified_signature_is_told() {
 #[test]
 fn damage_is_found_and_the_rest_is_read() {
     let scratch = scratch();
-    let mut bytes = fs::read(scratch.path("Z.dmg.aea")).unwrap();
+    let image = fs::read(scratch.path("plain.img")).unwrap();
+    let mut bytes = ArchiveFixture::default().of(&image);
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     scratch.write("bad.aea", &bytes);
@@ -263,7 +264,7 @@ fn damage_is_found_and_the_rest_is_read() {
 fn keys_are_files_and_a_path_is_never_a_key() {
     let scratch = scratch();
     let as_path = "0".repeat(32);
-    let error = scratch.fails(1, &["ls", "S.img.aea", "--aea-key", &as_path]);
+    let error = scratch.fails(3, &["ls", "S.img.aea", "--aea-key", &as_path]);
     assert!(error.contains(&as_path), "{error}");
     scratch.write("short", "abcd");
     let error = scratch.run(&["ls", "S.img.aea", "--aea-key", "short"]);
@@ -415,4 +416,19 @@ fn archives_of_python_aea_are_read() {
     }
     let error = scratch.fails(6, &["ls", "recipient.aea"]);
     assert!(error.contains("unsupported: profile 3"), "{error}");
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn an_archive_elsewhere_is_read_in_place() {
+    use crate::common::server::{Conduct, Server};
+
+    let scratch = scratch();
+    let bytes = fs::read(scratch.path("Z.dmg.aea")).unwrap();
+    let server = Server::start(bytes, Conduct::Ranges);
+    let image = server.url("Z.dmg.aea");
+    let cat = format!("cat {image}:/hello.txt");
+    assert_eq!(scratch.ok(&with(&cat, &OPENED)), "hello, world\n");
+    let error = scratch.fails(7, &with(&cat, &[]));
+    assert!(error.contains("--aea-key"), "{error}");
 }

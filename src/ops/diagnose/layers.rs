@@ -23,7 +23,7 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             ),
         },
         Layer::File(file) => one("file", exact(file.info().len)),
-        Layer::Archive(archive) => one("encrypted archive", archive_facts(archive)),
+        Layer::Archive(archive) => one("archive", archive_facts(archive)),
         Layer::Crypt(crypt) => {
             let ways = match crypt.key_slots.len() {
                 1 => "1 way".to_owned(),
