@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bandsaw::container::raw::Raw;
 use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
-use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt};
+use bandsaw::crypt::aea::fixture::ArchiveFixture;
+use bandsaw::crypt::aea::{Archive, LockedArchive};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::store::{Local, LocalFile, MemoryStore, Open, Put, Store};
 use bandsaw::testing::conformance::{self, Devices};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
@@ -90,6 +92,16 @@ fn raw_images_conform() {
     conformance::read_only(Arc::new(Raw::new(Arc::new(
         LocalFile::open(&path, Open::Read).unwrap().unwrap(),
     ))));
+}
+
+#[test]
+fn encrypted_archives_conform() {
+    let fixture = ArchiveFixture::default();
+    let bytes = fixture.of(&Random::new(4).bytes(300_000));
+    let file: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(bytes));
+    let locked = LockedArchive::read(&*file).unwrap().unwrap();
+    let archive = Archive::new(file, locked.unlock(&fixture.keys()).unwrap());
+    conformance::read_only(Arc::new(archive));
 }
 
 #[test]

@@ -39,13 +39,15 @@ enum MagicPlace {
 use MagicPlace::{Head, Tail};
 
 /// Apple's formats.
-const APPLE: [(MagicPlace, &[u8], &str); 3] = [
+const APPLE: [(MagicPlace, &[u8], &str); 5] = [
     (
         Head(0),
         b"koly",
         "a disk image (UDIF) with its header in front",
     ),
     (Head(0), b"AEA1", "an Apple encrypted archive"),
+    (Head(0), b"AA01", "an Apple archive"),
+    (Head(0), b"YAA1", "an Apple archive"),
     (Head(0), b"pbzx", "an Apple pbzx archive"),
 ];
 

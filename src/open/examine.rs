@@ -338,6 +338,18 @@ fn examine_file(
     found: &mut Examination,
     progress: &dyn Progress,
 ) -> Result<()> {
+    const ARCHIVE: &str = "encrypted archive";
+    let mut opening = Opening::new(path, options);
+    let Some(file) = found.opened(ARCHIVE, opening.archive(file))? else {
+        return Ok(());
+    };
+    let archive = opening.layers.iter().find_map(Layer::archive);
+    if let Some(archive) = archive.and_then(|archive| archive.contents.as_ref()) {
+        let checked = crypt::aea::check(archive, &mut found.problems, progress);
+        if found.judged(ARCHIVE, checked)?.is_none() {
+            return Ok(());
+        }
+    }
     let encrypted = crypt::check(&*file, &mut found.problems);
     let is_encrypted = !matches!(encrypted, Ok(None));
     if is_encrypted && found.judged(ENCRYPTION, encrypted)?.is_none() {

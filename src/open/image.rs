@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
+use super::archive_layer::ArchiveLayer;
 use super::contents::Contents;
 use super::layer::Layer;
 use super::layer_metadata::LayerFile;
@@ -118,10 +119,15 @@ impl Image {
         self.layers.iter().find_map(Layer::encryption)
     }
 
-    /// Returns true if a copy of its disk is the plain text of something encrypted: of the image, or
-    /// of a logical volume that the options named.
+    /// Returns the encrypted or signed archive that contains it, if any.
+    pub fn archive(&self) -> Option<&ArchiveLayer> {
+        self.layers.iter().find_map(Layer::archive)
+    }
+
+    /// Returns true if a copy of its disk is the plain text of something encrypted: of the image, of the
+    /// archive that contains it, or of a logical volume that the options named.
     pub fn is_secret(&self) -> bool {
-        self.is_unlocked || self.encryption().is_some()
+        self.is_unlocked || self.layers.iter().any(Layer::is_secret)
     }
 
     /// Returns the partition map of its disk, if that has one.

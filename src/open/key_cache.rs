@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::Keys;
 use crate::Result;
+use crate::crypt::aea::{ArchiveDescription, ArchiveKeys};
 use crate::crypt::{Description, Key};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::sync::Mutex;
@@ -13,6 +14,7 @@ use crate::sync::Mutex;
 pub(crate) struct CachedKeys<'a> {
     keys: &'a dyn Keys,
     image: Mutex<Option<Key>>,
+    archive: Mutex<Option<ArchiveKeys>>,
     volumes: Mutex<HashMap<String, VolumeKey>>,
 }
 
@@ -21,6 +23,7 @@ impl<'a> CachedKeys<'a> {
         Self {
             keys,
             image: Mutex::default(),
+            archive: Mutex::default(),
             volumes: Mutex::default(),
         }
     }
@@ -39,6 +42,14 @@ impl Keys for CachedKeys<'_> {
             *known = self.keys.key(image)?;
         }
         Ok(known.clone())
+    }
+
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
+        let mut known = self.archive.lock();
+        match &*known {
+            Some(known) => Ok(known.clone()),
+            None => Ok(known.insert(self.keys.archive_keys(archive)?).clone()),
+        }
     }
 
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {

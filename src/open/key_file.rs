@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::remote::{self, RemoteTarget};
-use super::{Keys, LAYER, NetworkOptions, OpenOptions, look_at};
+use super::{Keys, LAYER, NetworkOptions, OpenOptions, is_archive, look_at};
 use crate::container::sparsebundle;
 use crate::crypt::{self, Description, KeyRing, LockedHeader};
 use crate::device::{Access, BlockDevice};
@@ -30,7 +30,8 @@ pub struct KeyFile {
 
 impl KeyFile {
     /// Opens the encryption header of the image at `path`, a file or a sparse bundle; `None` if it
-    /// is not encrypted, or not an image. [`Access::ReadWrite`] locks the image, reading its header
+    /// is not encrypted, or not an image. [`Kind::Unsupported`](crate::Kind) for an encrypted archive.
+    /// [`Access::ReadWrite`] locks the image, reading its header
     /// does not.
     pub fn open(path: &Path, access: Access, network: NetworkOptions) -> Result<Option<Self>> {
         let options = OpenOptions {
@@ -94,6 +95,10 @@ impl KeyFile {
         copies: Option<&'static str>,
         locks: Vec<Guard>,
     ) -> Result<Option<Self>> {
+        if is_archive(&*file)? {
+            let message = "is an encrypted archive, which has no key entries";
+            return Err(Error::unsupported(LAYER, message));
+        }
         let Some(locked) = LockedHeader::read(&*file)? else {
             return Ok(None);
         };

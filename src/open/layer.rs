@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::archive_layer::ArchiveLayer;
 use super::layer_metadata::LayerFile;
 use super::volume::Volume;
 use crate::container::Format;
@@ -25,6 +26,8 @@ pub enum Layer {
     Remote(Arc<dyn BlockDevice>),
     /// A folder in a bucket, and the status of the bundle in it when it was opened.
     Bucket(Status),
+    /// An encrypted or signed archive that contains all layers above. Also present for locked ones.
+    Archive(ArchiveLayer),
     /// Encryption of all layers above. Also present for locked images.
     Crypt(crypt::Description),
     /// A raw image: the disk, byte for byte.
@@ -61,6 +64,7 @@ impl Layer {
             Self::File(_)
             | Self::Remote(_)
             | Self::Bucket(_)
+            | Self::Archive(_)
             | Self::Crypt(_)
             | Self::Overlay(_)
             | Self::Partitions(_)
@@ -104,6 +108,21 @@ impl Layer {
             Self::Crypt(description) => Some(description),
             _ => None,
         }
+    }
+
+    /// Returns the archive, if the layer is one.
+    pub fn archive(&self) -> Option<&ArchiveLayer> {
+        match self {
+            Self::Archive(archive) => Some(archive),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the layer is encryption, or an archive that is encrypted.
+    pub fn is_secret(&self) -> bool {
+        let archive = self.archive();
+        self.encryption().is_some()
+            || archive.is_some_and(|archive| archive.description.profile.is_encrypted())
     }
 
     /// Returns the raw disk, if the layer is one.

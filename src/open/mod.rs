@@ -4,6 +4,8 @@
 //! image that is moved to its final name only when it is finished.
 
 mod apfs;
+mod archive;
+mod archive_layer;
 mod asif_directories;
 pub(crate) mod compare_lists;
 mod container;
@@ -59,6 +61,9 @@ use self::opening::Opening;
 use self::remote::RemoteTarget;
 
 pub use apfs::VolumeQuery;
+pub use archive::archive;
+pub(crate) use archive::is_archive;
+pub use archive_layer::ArchiveLayer;
 pub(crate) use container::detect_container;
 pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;
@@ -76,7 +81,7 @@ pub use layer::Layer;
 pub use place::NewMode;
 pub use remote::{LocalCache, NetworkOptions};
 pub use section::Section;
-pub use unlock::{Keys, volume_key};
+pub use unlock::{Keys, archive_passphrase, volume_key};
 pub use volume::Volume;
 pub(crate) use volume::find as find_volumes;
 pub use volume_format::VolumeFormat;
@@ -96,7 +101,7 @@ pub struct OpenOptions<'a> {
     /// The format, overriding detection; of an encrypted image, the format inside. `None`: detect
     /// it.
     pub image_format: Option<Format>,
-    /// The source of passphrases and private keys for an encrypted image or volume. `None`: it
+    /// The source of passphrases and keys for an encrypted image, archive or volume. `None`: it
     /// stays locked.
     pub keys: Option<&'a dyn Keys>,
     /// Layers, or shadow files, over the image, from the bottom. The image itself is then opened

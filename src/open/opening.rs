@@ -178,8 +178,10 @@ impl<'a> Opening<'a> {
         self.layers.iter().any(Layer::is_bucket)
     }
 
-    /// Returns the plain bytes of `file`: its own, or its decrypted contents.
+    /// Returns the plain bytes of `file`: its own, or its decrypted contents, those of an archive
+    /// included.
     pub(super) fn unlock(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+        let file = self.archive(file)?;
         let Some(locked) = LockedHeader::read(&*file)? else {
             return Ok(file);
         };

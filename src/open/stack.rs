@@ -109,7 +109,7 @@ impl Opening<'_> {
         self.warnings.append(&mut opening.warnings);
         let found = found?;
         let mut below = LowerDisk::base(path, &found, &self.layers);
-        if options.access == Access::ReadWrite && self.is_encrypted() {
+        if options.access == Access::ReadWrite && self.is_secret() {
             let warning = "the image is encrypted, but its shadow file is not";
             self.warnings.push(warning.to_owned());
         }
@@ -155,7 +155,7 @@ impl LowerDisk {
         let note = top
             .is_none()
             .then(|| ParentNote::of(path, found.disk.info().len));
-        let is_secret = layers.iter().any(|layer| layer.encryption().is_some());
+        let is_secret = layers.iter().any(Layer::is_secret);
         let mode =
             NewMode::AtMost(FileMode::of(path).unwrap_or(FileMode::ANY)).of_secret(is_secret);
         Self {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::crypt::aea::{ArchiveDescription, ArchiveKey, ArchiveKeys, Profile};
 use crate::crypt::{Description, Key, Secret};
 use crate::fs::{LockedVolume, VolumeKey};
 use crate::{Error, Kind, Reason, Result};
@@ -15,6 +16,10 @@ pub trait Keys: fmt::Debug {
     /// known. Called only for encrypted images, once per open.
     fn key(&self, image: &Description) -> Result<Option<Key>>;
 
+    /// Returns the keys of an encrypted or signed archive, as far as they are known. Called once per
+    /// open.
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys>;
+
     /// Returns the key of an encrypted volume within an image, once the image itself is open.
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>>;
 }
@@ -25,8 +30,26 @@ impl Keys for Secret {
         Ok(Some(Key::Passphrase(self.clone())))
     }
 
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
+        Ok(archive_passphrase(archive, Some(self)))
+    }
+
     fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
         Ok(Some(VolumeKey::Passphrase(self.clone())))
+    }
+}
+
+/// Returns the keys of an archive of which at most a passphrase is known.
+pub fn archive_passphrase(
+    archive: &ArchiveDescription,
+    passphrase: Option<&Secret>,
+) -> ArchiveKeys {
+    let takes_one = archive.profile == Profile::Passphrase;
+    ArchiveKeys {
+        key: passphrase
+            .filter(|_| takes_one)
+            .map(|passphrase| ArchiveKey::Passphrase(passphrase.clone())),
+        signer: None,
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::container::udif::{ChecksumResult, Udif};
+use crate::crypt::aea::{self, CheckedArchive};
 use crate::open::{Image, Layer};
+use crate::problem::Problems;
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
 
@@ -36,6 +38,23 @@ pub fn verify(image: &Image, progress: &dyn Progress) -> Result<Vec<ChecksumResu
         }
     });
     verdicts.map_err(|error| error.in_file(image.path()))
+}
+
+/// Authenticates and decodes every segment of the archive that contains `image`; `None` if there is none.
+/// Also returns the damage that was found, up to a limit.
+///
+/// [`Kind::Corrupt`] if the header of a cluster is damaged, behind which nothing can be found.
+pub fn verify_archive(
+    image: &Image,
+    progress: &dyn Progress,
+) -> Result<Option<(CheckedArchive, Problems)>> {
+    let Some(archive) = image.archive().and_then(|archive| archive.contents.clone()) else {
+        return Ok(None);
+    };
+    let mut problems = Problems::default();
+    let checked = aea::check(&archive, &mut problems, progress)
+        .map_err(|error| error.in_file(image.path()))?;
+    Ok(Some((checked, problems)))
 }
 
 /// A comparison of an image with the checksums stored in it, while it is read.

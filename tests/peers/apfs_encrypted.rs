@@ -104,6 +104,13 @@ impl Keys for Recovery {
         Ok(None)
     }
 
+    fn archive_keys(
+        &self,
+        _: &bandsaw::crypt::aea::ArchiveDescription,
+    ) -> bandsaw::Result<bandsaw::crypt::aea::ArchiveKeys> {
+        Ok(Default::default())
+    }
+
     fn volume_key(&self, _: &LockedVolume) -> bandsaw::Result<Option<VolumeKey>> {
         Ok(Some(VolumeKey::Recovery(Secret::new(RECOVERY_KEY.into()))))
     }

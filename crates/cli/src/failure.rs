@@ -406,6 +406,13 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
             "copy the image again from its source; `bandsaw diagnose {image}` shows what is missing"
         ),
         Reason::PrivateKeyNeeded => "use --private-key FILE with the key of a certificate".into(),
+        Reason::ArchiveKeyNeeded => {
+            "use --aea-key FILE with the key, as base64 or hexadecimal digits".into()
+        }
+        Reason::SignerKeyNeeded => "use --aea-signer FILE with the public key of the signer".into(),
+        Reason::WrongArchiveKey => {
+            "use --aea-key FILE for another key, --aea-signer FILE for another public key".into()
+        }
         Reason::VolumeLocked | Reason::WrongVolumeKey => {
             return Some(passphrase::VOLUME_HINT.into());
         }

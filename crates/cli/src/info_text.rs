@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use bandsaw::size;
 
 use crate::image_json::{
-    ApfsJson, AsifJson, BucketJson, ContentJson, CryptJson, Details, ImageInfo, LayerJson, MapJson,
-    SparseImageJson, Storage, UdifJson, VolumeJson,
+    ApfsJson, ArchiveJson, AsifJson, BucketJson, ContentJson, CryptJson, Details, ImageInfo,
+    LayerJson, MapJson, SparseImageJson, Storage, UdifJson, VolumeJson,
 };
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
@@ -26,6 +26,9 @@ pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) ->
     }
     if let Some(size) = report.allocated {
         sheet.fact("on disk", &exact(size))?;
+    }
+    if let Some(archive) = &report.archive {
+        sheet.archive(archive)?;
     }
     if let Some(encryption) = &report.encryption {
         sheet.encryption(encryption)?;
@@ -100,6 +103,47 @@ impl InfoWriter<'_> {
             "  {}{value}",
             self.output.paint(Style::Dim, &format!("{name:NAME$}"))
         )
+    }
+
+    fn archive(&mut self, archive: &ArchiveJson) -> io::Result<()> {
+        let ArchiveJson {
+            profile,
+            description,
+            ..
+        } = archive;
+        self.fact("archive", &format!("AEA profile {profile}, {description}"))?;
+        match &archive.metadata {
+            Some(names) => names.iter().try_for_each(|name| {
+                let name = self.output.name(name);
+                self.fact("", &format!("metadata {name}"))
+            })?,
+            None => {
+                let size = archive.metadata_size.into();
+                self.fact("", &format!("metadata of an unknown form, {}", exact(size)))?;
+            }
+        }
+        if let Some(contents) = &archive.contents {
+            let (size, segments) = (
+                exact(contents.segment_size.into()),
+                counted(contents.segments, "segment", "segments"),
+            );
+            let stored = format!(
+                "{segments} of {size}, {} in each cluster, compression {}, checksums {}",
+                grouped(contents.segments_per_cluster.into()),
+                contents.compression,
+                contents.checksum
+            );
+            self.fact("", &stored)?;
+        }
+        match archive.signature {
+            "none" => {}
+            "verified" => self.fact("", "the signature is verified")?,
+            _ => self.fact("", "the signature is not verified")?,
+        }
+        if archive.locked {
+            self.fact("locked", "a key is required to show more")?;
+        }
+        Ok(())
     }
 
     fn encryption(&mut self, encryption: &CryptJson) -> io::Result<()> {

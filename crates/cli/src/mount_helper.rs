@@ -6,13 +6,15 @@ use std::path::Path;
 /// The name of this program as a helper.
 const NAME: &str = "mount.bandsaw";
 /// Options of fstab that are options of the verb, with and without a value.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "passfile",
     "passenv",
     "volume-passfile",
     "volume-passenv",
     "recovery-key-file",
     "private-key",
+    "aea-key",
+    "aea-signer",
     "shadow",
     "image-format",
     "checkpoint",

@@ -13,6 +13,7 @@ mod compressed;
 mod core_storage;
 mod dmg;
 mod dmg_makers;
+mod encrypted_archives;
 mod encrypted_verbs;
 mod encrypted_volumes;
 mod encryption;

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use bandsaw::Reason;
+use bandsaw::crypt::aea::Profile;
+use bandsaw::crypt::aea::fixture::{ArchiveFixture, KEY};
 use serde_json::Value;
 
 use crate::common::Scratch;
@@ -48,6 +50,18 @@ const CASES: &[Case] = &[
     Case {
         reason: Reason::PrivateKeyNeeded, kind: "wrong_key", args: &["ls", "owned.img"],
         message: "a private key is required", hint: "--private-key FILE",
+    },
+    Case {
+        reason: Reason::ArchiveKeyNeeded, kind: "wrong_key", args: &["ls", "locked.aea"],
+        message: "its key is required", hint: "--aea-key FILE",
+    },
+    Case {
+        reason: Reason::SignerKeyNeeded, kind: "wrong_key", args: &["ls", "signed.aea", "--aea-key", "archive-key"],
+        message: "the public key of its signer is required", hint: "--aea-signer FILE",
+    },
+    Case {
+        reason: Reason::WrongArchiveKey, kind: "wrong_key", args: &["ls", "locked.aea", "--aea-key", "other-key"],
+        message: "wrong key", hint: "--aea-key FILE",
     },
     Case {
         reason: Reason::VolumeLocked, kind: "wrong_key", args: &["ls", "locked.img"],
@@ -179,6 +193,19 @@ fn images() -> (Scratch, File) {
     for name in ["secret.img", "owned.img", "changed.img"] {
         create(name, &encrypt);
     }
+
+    for (name, profile) in [
+        ("locked.aea", Profile::Symmetric),
+        ("signed.aea", Profile::SymmetricSigned),
+    ] {
+        let archive = ArchiveFixture {
+            profile,
+            ..ArchiveFixture::default()
+        };
+        scratch.write(name, archive.of(b"contents"));
+    }
+    scratch.write("archive-key", KEY);
+    scratch.write("other-key", [1; 32]);
 
     // Only a certificate opens it.
     let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/keys");

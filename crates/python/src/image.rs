@@ -85,7 +85,7 @@ impl NativeImage {
 impl NativeImage {
     /// Opens the image at a path or URL, or in an object if `source` is given.
     #[new]
-    #[pyo3(signature = (path, source, descriptor, *, writable, format, passphrase, key, shadows, checkpoint, logical_volume, physical_volumes, system_files))]
+    #[pyo3(signature = (path, source, descriptor, *, writable, format, passphrase, key, signer, shadows, checkpoint, logical_volume, physical_volumes, system_files))]
     #[expect(clippy::too_many_arguments, reason = "the options of opening")]
     fn new(
         py: Python<'_>,
@@ -96,6 +96,7 @@ impl NativeImage {
         format: Option<&str>,
         passphrase: Option<Vec<u8>>,
         key: Option<Vec<u8>>,
+        signer: Option<Vec<u8>>,
         shadows: Vec<PathBuf>,
         checkpoint: Option<u64>,
         logical_volume: Option<String>,
@@ -111,7 +112,7 @@ impl NativeImage {
             options: ImageOptions {
                 writable,
                 format: named(format)?,
-                keys: KeyRing::new(passphrase, key),
+                keys: KeyRing::new(passphrase, key, signer),
                 shadows,
                 checkpoint,
                 logical_volume,
@@ -159,7 +160,7 @@ impl NativeImage {
 
     #[getter]
     fn encrypted(&self) -> Outcome<bool> {
-        Ok(self.image()?.encryption().is_some())
+        Ok(self.image()?.layers().iter().any(Layer::is_secret))
     }
 
     #[getter]
@@ -178,6 +179,7 @@ impl NativeImage {
                 ImageSource::Device(..) => "file_object",
             },
             Layer::Bucket(_) => "bucket",
+            Layer::Archive(_) => "archive",
             Layer::Crypt(_) => "encryption",
             Layer::Raw(_) => "raw",
             Layer::Bundle(_) => "sparse_bundle",

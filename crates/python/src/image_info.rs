@@ -8,6 +8,7 @@ use bandsaw::container::asif::Asif;
 use bandsaw::container::sparsebundle::{Bundle, USED_INSTEAD};
 use bandsaw::container::sparseimage::SparseImage;
 use bandsaw::container::udif::{CodeSignature, Udif};
+use bandsaw::crypt::aea::ArchiveDescription;
 use bandsaw::crypt::{Description, KeySlot};
 use bandsaw::device::BlockDevice;
 use bandsaw::error::{Place, redacted, shown};
@@ -28,6 +29,7 @@ use crate::value::{Value, map};
 struct ImageInfo {
     size: Option<u64>,
     allocated: Option<u64>,
+    archive: Option<Value>,
     encryption: Option<Description>,
     bucket: Option<Value>,
     storage: Option<Value>,
@@ -52,6 +54,7 @@ pub(crate) fn of_image(image: &Image, progress: &dyn Progress) -> Result<Value> 
         "description": image.format().description(),
         "size": info.size,
         "allocated": info.allocated,
+        "archive": info.archive,
         "encryption": info.encryption.as_ref().map(encryption),
         "bucket": info.bucket,
         "storage": info.storage,
@@ -72,6 +75,7 @@ impl ImageInfo {
             }
             Layer::Remote(file) => self.allocated = Some(file.info().len),
             Layer::Bucket(status) => self.add_bucket(status, image),
+            Layer::Archive(found) => self.archive = Some(archive(&found.description)),
             Layer::Crypt(description) => self.encryption = Some(description.clone()),
             Layer::Raw(raw) => {
                 self.size = Some(raw.info().len);
@@ -167,6 +171,29 @@ fn allocated(path: &std::path::Path) -> Result<u64> {
     let meta = fs::metadata(path)
         .map_err(|error| Error::io("image", "read metadata", error).in_file(path))?;
     Ok(meta.blocks() * 512)
+}
+
+fn archive(of: &ArchiveDescription) -> Value {
+    let names = of.metadata.as_ref().map(|metadata| {
+        let names = metadata.iter().map(|entry| entry.name.clone());
+        names.collect::<Vec<_>>()
+    });
+    let root = of.root.as_ref();
+    map! {
+        "profile": of.profile.number(),
+        "profile_name": of.profile.name(),
+        "encrypted": of.profile.is_encrypted(),
+        "signature": of.signature.name(),
+        "metadata": names,
+        "metadata_size": of.metadata_len,
+        "locked": root.is_none(),
+        "contents_size": root.map(|root| root.size),
+        "compression": root.map(|root| root.compression.name()),
+        "checksum": root.map(|root| root.checksum.name()),
+        "segment_size": root.map(|root| root.segment_size),
+        "segments_per_cluster": root.map(|root| root.segments_per_cluster),
+        "segments": root.map(|root| root.segments()),
+    }
 }
 
 fn encryption(of: &Description) -> Value {

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use bandsaw::container::Format;
+use bandsaw::crypt::aea::{
+    ArchiveDescription, ArchiveKey, ArchiveKeys, Profile, SignerKey, SymmetricKey,
+};
 use bandsaw::crypt::{Description, Key, PrivateKey, Secret};
 use bandsaw::device::Access;
 use bandsaw::fs::{LockedVolume, VolumeKey};
@@ -29,8 +32,10 @@ pub(crate) struct ImageOptions {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyRing {
     passphrase: Option<Secret>,
-    /// A private key of a certificate, PEM, or the recovery key of a volume.
+    /// A private key of a certificate, PEM, the recovery key of a volume, or the key of an archive.
     key: Option<Secret>,
+    /// The public key of the signer of an archive.
+    signer: Option<Vec<u8>>,
 }
 
 /// Returns a value of the caller that has a name: a format, an algorithm.
@@ -68,8 +73,13 @@ pub(crate) fn network() -> NetworkOptions<'static> {
 }
 
 impl KeyRing {
-    pub(crate) fn new(passphrase: Option<Vec<u8>>, key: Option<Vec<u8>>) -> Self {
+    pub(crate) fn new(
+        passphrase: Option<Vec<u8>>,
+        key: Option<Vec<u8>>,
+        signer: Option<Vec<u8>>,
+    ) -> Self {
         Self {
+            signer,
             passphrase: passphrase.map(Secret::new),
             key: key.map(Secret::new),
         }
@@ -89,6 +99,20 @@ impl Keys for KeyRing {
             return key.map(Some);
         }
         Ok(self.passphrase.clone().map(Key::Passphrase))
+    }
+
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
+        let symmetric = || self.key.as_ref().map(|key| SymmetricKey::parse(key));
+        let key = match archive.profile {
+            Profile::Symmetric | Profile::SymmetricSigned => {
+                symmetric().transpose()?.map(ArchiveKey::Symmetric)
+            }
+            Profile::Passphrase => self.passphrase.clone().map(ArchiveKey::Passphrase),
+            Profile::Signed | Profile::Recipient | Profile::RecipientSigned => None,
+        };
+        let signer = self.signer.as_ref().map(|key| SignerKey::parse(key));
+        let signer = signer.transpose()?.filter(|_| archive.profile.is_signed());
+        Ok(ArchiveKeys { key, signer })
     }
 
     fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {

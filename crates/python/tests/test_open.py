@@ -335,3 +335,26 @@ def test_logical_volumes_of_core_storage_are_named(dmg: Path, tmp_path: Path) ->
         bandsaw.open(tmp_path / "plain.img", logical_volume="Macintosh HD", writable=True)
     with pytest.raises(bandsaw.Error):
         bandsaw.open(dmg, physical_volumes=[tmp_path / "absent.img"])
+
+
+def test_an_encrypted_archive(dmg: Path, tmp_path: Path) -> None:
+    pytest.importorskip("aea.murmur")
+    aea = pytest.importorskip("aea")
+    key, path = bytes(range(32)), tmp_path / "x.dmg.aea"
+    path.write_bytes(aea.encode(dmg.read_bytes(), symmetric_key=key))
+    with bandsaw.open(dmg) as plain:
+        expected = names(plain)
+    key_file = tmp_path / "key"
+    key_file.write_text(key.hex())
+    for given in (key, key.hex(), key_file):
+        with bandsaw.open(path, key=given) as image:
+            assert names(image) == expected
+            assert image.encrypted and "archive" in image.layers
+            archive = image.info().archive
+            assert archive is not None and (archive.profile, archive.compression) == (1, "lzfse")
+    with bandsaw.open(io.BytesIO(path.read_bytes()), key=key) as image:
+        assert names(image) == expected
+    with pytest.raises(bandsaw.errors.ArchiveKeyNeeded):
+        bandsaw.open(path)
+    with pytest.raises(bandsaw.errors.WrongArchiveKey):
+        bandsaw.open(path, key=bytes(32))

@@ -5,9 +5,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bandsaw::Result;
+use bandsaw::crypt::aea::{ArchiveDescription, ArchiveKeys};
 use bandsaw::crypt::{Description, Key, Secret};
 use bandsaw::fs::{LockedVolume, VolumeKey};
-use bandsaw::open::Keys;
+use bandsaw::open::{Keys, archive_passphrase};
 use bandsaw::sync::Mutex;
 
 use crate::roots::ImageId;
@@ -119,6 +120,10 @@ impl ImageKeys {
 impl Keys for ImageKeys {
     fn key(&self, _image: &Description) -> Result<Option<Key>> {
         Ok(self.image.clone().map(Key::Passphrase))
+    }
+
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
+        Ok(archive_passphrase(archive, self.image.as_ref()))
     }
 
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {

@@ -5,12 +5,11 @@ use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use super::LAYER;
-use super::cache::ChunkCache;
 use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
 use super::sums::RangeChecksums;
-use crate::device;
+use crate::device::{self, ChunkCache};
 use crate::size::to_usize;
 use crate::{Error, Result};
 
@@ -27,7 +26,7 @@ const KEPT_ROOM: usize = 2 << 20;
 pub(super) struct ChunkReader {
     pub(super) fork: Fork,
     pub(super) chunks: Chunks,
-    pub(super) cache: ChunkCache,
+    pub(super) cache: ChunkCache<ChunkIndex>,
     pub(super) sums: RangeChecksums,
     /// Length of the disk in bytes.
     pub(super) len: u64,

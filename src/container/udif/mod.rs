@@ -4,8 +4,7 @@
 //! * [`layout`]: the on-disk structures of trailer and tables. [`resources`]: the property list or
 //!   resource fork that holds the tables.
 //! * [`index`]: loading of these structures. [`chunks`]: the chunks in disk order.
-//! * [`read`]: the disk as a device. [`contents`]: decoding of chunks; [`cache`]: decoded chunks,
-//!   [`readahead`]: read-ahead.
+//! * [`read`]: the disk as a device, with read-ahead. [`contents`]: decoding of chunks.
 //! * [`set`]: the data fork, which may be split into several files; [`split`]: splitting and
 //!   joining of images.
 //! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
@@ -20,7 +19,6 @@
 //! the disk that the file does not contain read as zeros. Source: docs/formats/udif.md.
 
 mod base64_list;
-mod cache;
 mod check;
 mod chunks;
 mod contents;
@@ -31,7 +29,6 @@ mod layout;
 mod license;
 mod list;
 mod read;
-mod readahead;
 mod resources;
 mod roman;
 mod set;
@@ -48,10 +45,9 @@ use self::chunks::Chunks;
 use self::contents::ChunkReader;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
-use self::readahead::Readahead;
 use self::set::Fork;
 use super::{Format, SECTOR};
-use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::device::{BlockDevice, BlockDeviceExt, Readahead};
 use crate::{Error, Result};
 
 pub use check::check;

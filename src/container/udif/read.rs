@@ -8,9 +8,10 @@ use rayon::prelude::*;
 use super::chunks::{Chunk, ChunkIndex};
 use super::contents::{CACHE, LONG_CHUNK};
 use super::layout::RunKind;
-use super::readahead::ActiveRequest;
 use super::{LAYER, SECTOR, Udif};
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::device::{
+    Access, ActiveRequest, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only,
+};
 use crate::size::{narrow, to_usize};
 use crate::{Error, Result};
 

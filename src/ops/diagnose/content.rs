@@ -221,7 +221,7 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
             format!("is {name}, the format of Apple's system images"),
         )
         .advise("decrypt it on a Mac with `aea decrypt` and the key from its download page")
-    } else if is("pbzx") || is("LZFSE") {
+    } else if is("pbzx") || is("LZFSE") || is("an Apple archive") {
         Cause::new("archive", "file", format!("is {name}, not a disk image"))
             .advise("unpack it on a Mac with `aa` or `compression_tool`")
     } else if is("EnCase") || is("Windows image") {

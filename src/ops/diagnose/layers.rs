@@ -3,7 +3,7 @@
 use crate::container::sparsebundle::Bundle;
 use crate::device::BlockDevice;
 use crate::fs::apfs::{Locking, Summary};
-use crate::open::{Layer, Volume};
+use crate::open::{ArchiveLayer, Layer, Volume};
 use crate::{Result, size};
 
 /// Returns name and description of a layer; for volumes, of each.
@@ -23,6 +23,7 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             ),
         },
         Layer::File(file) => one("file", exact(file.info().len)),
+        Layer::Archive(archive) => one("archive", archive_facts(archive)),
         Layer::Crypt(crypt) => {
             let ways = match crypt.key_slots.len() {
                 1 => "1 way".to_owned(),
@@ -93,6 +94,23 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
         }
         Layer::Volumes(volumes) => volumes.iter().map(describe_volume).collect(),
     }
+}
+
+fn archive_facts(archive: &ArchiveLayer) -> String {
+    let description = &archive.description;
+    let mut facts = format!(
+        "profile {}, {}",
+        description.profile.number(),
+        description.profile.description()
+    );
+    if let Some(root) = &description.root {
+        facts += &format!(
+            ", {:#} of contents in {} segments",
+            size::display(root.size),
+            root.segments()
+        );
+    }
+    facts
 }
 
 fn bundle_facts(bundle: &Bundle) -> String {

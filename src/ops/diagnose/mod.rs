@@ -323,6 +323,27 @@ fn of_error(path: &Path, layers: &[Layer], error: Error) -> Result<Cause> {
 }
 
 fn locked(error: &Error) -> Cause {
+    let of_archive = |code, is| Cause::new(code, "encryption", is);
+    match error.reason() {
+        Some(Reason::ArchiveKeyNeeded) => {
+            return of_archive(
+                "key-missing",
+                "is an encrypted archive, and its key was not given",
+            )
+            .advise("give it with --aea-key FILE, as base64 or hexadecimal digits");
+        }
+        Some(Reason::SignerKeyNeeded) => {
+            let is = "is an encrypted and signed archive, and the public key of its signer was not given";
+            return of_archive("public-key-missing", is).advise("give it with --aea-signer FILE");
+        }
+        Some(Reason::WrongArchiveKey) => {
+            let is =
+                "is an encrypted or signed archive, and the key is wrong or its header damaged";
+            return of_archive("key-wrong", is)
+                .advise("compare the file with its source: another copy has another key");
+        }
+        _ => {}
+    }
     let given = !matches!(
         error.reason(),
         Some(Reason::PassphraseNeeded | Reason::PrivateKeyNeeded)

@@ -135,6 +135,12 @@ impl<'a> LayerRepair<'a> {
     }
 
     fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<()> {
+        if open::is_archive(&*file)? {
+            let fixed = "an encrypted archive has no redundancy; get the file again";
+            let refused = Error::unsupported("encrypted archive", fixed);
+            self.done.refused.push(refused);
+            return Ok(());
+        }
         let PlainFile {
             device: plain,
             decrypted,

@@ -171,6 +171,10 @@ impl ReportPage {
                 Layer::Remote(file) => format!("File elsewhere, {}", exact(file.info().len)),
                 Layer::Bucket(_) => "Folder in a bucket".to_owned(),
                 Layer::File(file) => format!("File, {}", exact(file.info().len)),
+                Layer::Archive(archive) => format!(
+                    "Encrypted archive, {}",
+                    archive.description.profile.description()
+                ),
                 Layer::Crypt(crypt) => format!(
                     "Encryption, AES-{}, blocks of {} bytes",
                     crypt.key_bits, crypt.block

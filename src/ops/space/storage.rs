@@ -64,6 +64,10 @@ impl<'a> Storage<'a> {
     /// Returns the storage of the writable part of an image, which is the topmost layer of a stack.
     /// `None` if it cannot be changed.
     pub(crate) fn of(image: &'a Image, progress: &dyn Progress) -> Result<Option<Self>> {
+        // The disk has no place of its own in the file of an archive.
+        if image.archive().is_some() && image.overlays().next().is_none() {
+            return Ok(None);
+        }
         if let Some(bundle) = image.bundle().filter(|_| image.overlays().next().is_none()) {
             return Ok(Some(Self::Bundle(bundle, bundle.stored(progress)?)));
         }

@@ -7,6 +7,7 @@
 mod apfs;
 mod apfs_change;
 mod apfs_space;
+mod archive;
 mod bundle;
 mod change;
 mod core_storage;
@@ -26,6 +27,7 @@ mod udif_set;
 pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
 pub use apfs_change::apfs_change;
 pub use apfs_space::apfs_spaceman;
+pub use archive::encrypted_archive;
 pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
 pub use core_storage::{core_storage, core_storage_list};
@@ -196,6 +198,11 @@ pub const TARGETS: &[Target] = &[
         name: "crypt_header",
         run: crypt_header,
         seeds: crypt::seeds,
+    },
+    Target {
+        name: "encrypted_archive",
+        run: encrypted_archive,
+        seeds: archive::seeds,
     },
     Target {
         name: "decmpfs",

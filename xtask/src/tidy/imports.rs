@@ -21,7 +21,7 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("codec", &[]),
     ("store", &["device", "platform", "rate"]),
     ("partition", &["decision", "device", "problem", "size"]),
-    ("crypt", &["device", "codec", "problem", "size"]),
+    ("crypt", &["device", "codec", "problem", "progress", "size"]),
     (
         "container",
         &[

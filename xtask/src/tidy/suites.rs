@@ -10,6 +10,10 @@ const COVERED: &[(&str, &str)] = &[
         "a client of benchmarks, compared with what was written",
     ),
     (
+        "crates/core/src/crypt/aea/device.rs",
+        "tests/containers_suites.rs",
+    ),
+    (
         "crates/core/src/crypt/device.rs",
         "tests/encrypted_suites.rs",
     ),

@@ -533,7 +533,7 @@ fn publish(
         size: image.disk().info().len,
         partial: job.opening.is_partial(),
         read_only: attached.read_only,
-        encrypted: image.encryption().is_some(),
+        encrypted: image.is_secret(),
         places: attached
             .volumes
             .iter()

@@ -223,6 +223,7 @@ impl Convert {
         let cipher = match (self.encryption.encrypt, source.encryption()) {
             (Some(cipher), _) => cipher,
             (None, Some(old)) if self.encryption.re_encrypt => Cipher::of_bits(old.key_bits),
+            (None, None) if self.encryption.re_encrypt => Cipher::Aes256,
             _ => {
                 return match self
                     .encryption
@@ -253,7 +254,9 @@ impl Convert {
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
         let option = match source.encryption() {
-            None if self.encryption.re_encrypt => Some("--re-encrypt"),
+            None if self.encryption.re_encrypt && !is_encrypted_archive(&source) => {
+                Some("--re-encrypt")
+            }
             _ if self.encryption.decrypting.decrypt && !source.is_secret() => Some("--decrypt"),
             _ => None,
         };
@@ -451,6 +454,11 @@ fn replace(source: &Path, copy: &Path) -> Outcome {
         let _ = fs::remove_file(copy);
     }
     Ok(renamed?)
+}
+
+fn is_encrypted_archive(source: &Image) -> bool {
+    let archive = source.archive();
+    archive.is_some_and(|archive| archive.description.profile.is_encrypted())
 }
 
 fn is_same(source: &Path, target: &Path) -> bool {

@@ -109,7 +109,9 @@ impl Info {
                     let (layers, _) =
                         open::trace(Path::new(&path), &self.opening.options(Access::ReadOnly));
                     // There is nothing to show of a file that is not recognized.
-                    let is_encrypted = layers.iter().any(|layer| matches!(layer, Layer::Crypt(_)));
+                    let is_encrypted = layers
+                        .iter()
+                        .any(|layer| matches!(layer, Layer::Archive(_) | Layer::Crypt(_)));
                     if layers.is_empty() || (failure.kind() == Kind::Unsupported && !is_encrypted) {
                         return Err(failure);
                     }

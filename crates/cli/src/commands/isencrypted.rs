@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use bandsaw::device::Access;
-use bandsaw::open::KeyFile;
+use bandsaw::open::{self, KeyFile};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::image_json::{CryptJson, KeySlotKind};
+use crate::image_json::{ArchiveJson, CryptJson, KeySlotKind};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::source;
@@ -37,26 +37,37 @@ struct EncryptionReport {
     path: String,
     encrypted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    archive: Option<ArchiveJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     encryption: Option<CryptJson>,
 }
 
 impl IsEncrypted {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let file = KeyFile::open(
-            Path::new(&image),
-            Access::ReadOnly,
-            self.network_args.reach(),
-        )?;
+        let archive = open::archive(Path::new(&image), self.network_args.reach())?;
+        let archive = archive.as_ref().map(ArchiveJson::new);
+        // Encryption within an archive is not looked for.
+        let file = match archive {
+            Some(_) => None,
+            None => KeyFile::open(
+                Path::new(&image),
+                Access::ReadOnly,
+                self.network_args.reach(),
+            )?,
+        };
         let encryption = file.as_ref().map(|file| CryptJson::new(file.description()));
         let report = EncryptionReport {
             path: image.to_string(),
-            encrypted: encryption.is_some(),
+            encrypted: encryption.is_some()
+                || archive.as_ref().is_some_and(|archive| archive.encrypted),
+            archive,
             encryption,
         };
         output.result(&report, |out| {
             let Some(header) = &report.encryption else {
-                return writeln!(out, "encrypted: NO");
+                let answer = if report.encrypted { "YES" } else { "NO" };
+                return writeln!(out, "encrypted: {answer}");
             };
             let count = |is: fn(&KeySlotKind) -> bool| {
                 header

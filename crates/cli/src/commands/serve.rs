@@ -353,7 +353,7 @@ fn publish(
         scheme: image.partitions().map(|map| map.scheme.to_string()),
         size: image.disk().info().len,
         read_only: report.read_only,
-        encrypted: image.encryption().is_some(),
+        encrypted: image.is_secret(),
         places: report
             .exports
             .first()

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 
 use bandsaw::container::udif::{Checksum, ChecksumResult, Udif};
-use bandsaw::ops::verify::verify;
+use bandsaw::crypt::aea::CheckedArchive;
+use bandsaw::ops::verify::{verify, verify_archive};
+use bandsaw::problem::{Problems, Severity};
 use bandsaw::{Error, Kind};
 use clap::Args;
 use serde::Serialize;
@@ -19,7 +21,7 @@ use crate::text::counted;
 ///
 /// Everything is decoded, and every checksum is computed. The exit code is 5 if a checksum differs
 /// or a chunk cannot be decoded. Raw images and sparse bundles contain no checksums; the exit code
-/// is then 6. The hashes of a code signature are compared, too; its certificates are not verified.
+/// is then 6. Every segment of an encrypted archive (AEA) is authenticated and decoded. The hashes of a code signature are compared, too; its certificates are not verified.
 /// The volumes in the image are not checked; see `bandsaw check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -42,9 +44,47 @@ struct VerifyReport {
     format: &'static str,
     intact: bool,
     checksums: Vec<Sum>,
+    /// The encrypted archive that contains the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive: Option<VerifiedArchive>,
     /// The code signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     signature: Option<Signature>,
+}
+
+#[derive(Serialize)]
+struct VerifiedArchive {
+    /// `none`, `verified` or `unverified`.
+    signature: &'static str,
+    segments: u64,
+    damaged_segments: u64,
+    intact: bool,
+    /// The damage that was found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
+}
+
+impl VerifiedArchive {
+    fn new(signature: &'static str, checked: CheckedArchive, problems: Problems) -> Self {
+        let damage = problems
+            .into_iter()
+            .filter(|problem| problem.severity == Severity::Damage);
+        Self {
+            signature,
+            segments: checked.segments,
+            damaged_segments: checked.damaged,
+            intact: checked.damaged == 0,
+            problems: damage.map(|problem| problem.error.to_string()).collect(),
+        }
+    }
+
+    fn conclusion(&self) -> String {
+        let all = counted(self.segments, "segment", "segments");
+        match self.damaged_segments {
+            0 => format!("right    {all}"),
+            damaged => format!("WRONG    {damaged} of {all}"),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -136,12 +176,30 @@ impl Verify {
         let path = source::image(&self.image)?;
         let image = self.opening.read(&path, output)?;
         let bar = Bar::new(output);
-        let verdicts = verify(&image, &bar).advise(Kind::Unsupported, || {
+        let archive = verify_archive(&image, &bar)?;
+        let archive = archive.map(|(checked, problems)| {
+            let signature = image
+                .archive()
+                .map_or("none", |archive| archive.description.signature.name());
+            VerifiedArchive::new(signature, checked, problems)
+        });
+        let is_damaged = archive.as_ref().is_some_and(|archive| !archive.intact);
+        let verdicts = match &archive {
+            // Of an archive that is damaged, the image need not decode.
+            Some(_) if is_damaged => Ok(Vec::new()),
+            Some(_) => verify(&image, &bar).or_else(|error| match error.kind() {
+                // The archive has MACs of everything.
+                Kind::Unsupported => Ok(Vec::new()),
+                _ => Err(error),
+            }),
+            None => verify(&image, &bar),
+        };
+        let verdicts = verdicts.advise(Kind::Unsupported, || {
             format!("run `bandsaw check {path}` to check its structure and volumes")
         })?;
         let signature = match image.udif() {
-            Some(udif) => Signature::of(udif, &bar)?,
-            None => None,
+            Some(udif) if !is_damaged => Signature::of(udif, &bar)?,
+            _ => None,
         };
         drop(bar);
         let is_wrong = |signature: &Signature| signature.intact == Some(false);
@@ -155,8 +213,9 @@ impl Verify {
         let report = VerifyReport {
             path: path.to_string(),
             format,
-            intact: wrong == 0,
+            intact: wrong == 0 && !is_damaged,
             checksums,
+            archive,
             signature,
         };
         output.result(&report, |out| {
@@ -174,12 +233,25 @@ impl Verify {
                     sum.conclusion()
                 )?;
             }
+            if let Some(archive) = &report.archive {
+                let conclusion = archive.conclusion();
+                writeln!(out, "{:widest$}  {conclusion}", "archive")?;
+                for problem in &archive.problems {
+                    writeln!(out, "{:widest$}  {}", "", output.name(problem))?;
+                }
+            }
             if let Some(signature) = &report.signature {
                 let conclusion = signature.conclusion(output);
                 writeln!(out, "{:widest$}  {conclusion}", "code signature")?;
             }
             Ok(())
         })?;
+        if let Some(archive) = report.archive.as_ref().filter(|_| is_damaged) {
+            let damaged = counted(archive.damaged_segments, "segment is", "segments are");
+            let message = format!("is damaged: {damaged} not authentic or not decodable");
+            let error = Error::new(Kind::Corrupt, "verify", message);
+            return Err(error.in_file(path).into());
+        }
         if wrong == 0 {
             return Ok(());
         }

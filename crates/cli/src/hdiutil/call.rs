@@ -7,7 +7,7 @@ use bandsaw::Error;
 use bandsaw::container::Format;
 use bandsaw::crypt::Secret;
 use bandsaw::device::Access;
-use bandsaw::open::{Image, KeyFile};
+use bandsaw::open::{self, Image, KeyFile};
 use plist::Value as Plist;
 
 use super::table::{Effect, Opt, OptionValue, Verb};
@@ -227,12 +227,11 @@ impl Call {
 
     /// Returns true if an image is encrypted, without a passphrase.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
-        Ok(KeyFile::open(
-            Path::new(path),
-            Access::ReadOnly,
-            NetworkArgs::default().reach(),
-        )?
-        .is_some())
+        let network = NetworkArgs::default();
+        if let Some(archive) = open::archive(Path::new(path), network.reach())? {
+            return Ok(archive.profile.is_encrypted());
+        }
+        Ok(KeyFile::open(Path::new(path), Access::ReadOnly, network.reach())?.is_some())
     }
 
     /// Returns a passphrase for a new image.

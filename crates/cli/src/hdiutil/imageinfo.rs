@@ -7,7 +7,7 @@ use bandsaw::Kind;
 use bandsaw::address::redacted;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{Checksum, LICENSE_KINDS, part_path};
-use bandsaw::open::Image;
+use bandsaw::open::{Image, Layer};
 use plist::Value as Plist;
 
 use super::call::Call;
@@ -115,7 +115,7 @@ fn describe(call: &Call, image: &Image) -> Outcome {
         ("Total Bytes", len.to_string()),
         ("Sector Count", (len / SECTOR).to_string()),
         ("Checksum Type", sum.to_owned()),
-        ("Encrypted", image.encryption().is_some().to_string()),
+        ("Encrypted", is_encrypted(image).to_string()),
         ("Partitioned", PARTITIONED.to_string()),
         ("Software License Agreement", has_license(image).to_string()),
     ];
@@ -154,10 +154,15 @@ fn printed(sum: Checksum) -> Plist {
     }
 }
 
+/// Returns true if the image is encrypted, or the archive that contains it.
+fn is_encrypted(image: &Image) -> bool {
+    image.layers().iter().any(Layer::is_secret)
+}
+
 /// Returns the facts of `imageinfo -plist`.
 fn facts(call: &Call, image: &Image) -> Outcome<Vec<(&'static str, Plist)>> {
     let format = image.format();
-    let is_encrypted = image.encryption().is_some();
+    let is_encrypted = is_encrypted(image);
     let is_packed = format.is_udif() && format.code() != "UDRO";
     let place = Place::of(image);
     let properties = dictionary([

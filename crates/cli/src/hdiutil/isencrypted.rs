@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bandsaw::crypt::KeySlot;
 use bandsaw::device::Access;
-use bandsaw::open::KeyFile;
+use bandsaw::open::{self, KeyFile};
 use plist::Value as Plist;
 
 use super::call::Call;
@@ -32,11 +32,15 @@ fn run(call: &Call) -> Outcome {
         };
         return verb.run(&call.aloud());
     }
-    let file = KeyFile::open(
-        Path::new(call.image()),
-        Access::ReadOnly,
-        NetworkArgs::default().reach(),
-    )?;
+    let (path, network) = (Path::new(call.image()), NetworkArgs::default());
+    if open::archive(path, network.reach())?.is_some() {
+        let is_encrypted = Call::is_encrypted_at(call.image())?;
+        return call.plist(dictionary(vec![(
+            "encrypted",
+            Plist::Boolean(is_encrypted),
+        )]));
+    }
+    let file = KeyFile::open(path, Access::ReadOnly, network.reach())?;
     let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
     if let Some(header) = file.as_ref().map(KeyFile::description) {
         let count =

@@ -1,5 +1,6 @@
 //! JSON of an image, for programs, in the words of `docs/json.md`.
 
+mod archive;
 mod container;
 mod key_slots;
 mod signature;
@@ -22,6 +23,7 @@ use bandsaw::{Error, Kind, Result};
 use bandsaw_registry::Entry;
 use serde::Serialize;
 
+pub(crate) use self::archive::ArchiveJson;
 pub(crate) use self::container::{
     AsifJson, BucketJson, BundleJson, LayerJson, SparseImageJson, Storage, UdifJson,
 };
@@ -45,6 +47,9 @@ pub(crate) struct ImageInfo {
     pub(crate) size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) allocated: Option<u64>,
+    /// The archive that contains the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) archive: Option<ArchiveJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) encryption: Option<CryptJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,6 +151,7 @@ impl ImageInfo {
             description: None,
             size: None,
             allocated: None,
+            archive: None,
             encryption: None,
             bucket: None,
             storage: None,
@@ -196,6 +202,9 @@ impl ImageInfo {
                 }
                 Layer::Remote(file) => self.allocated = Some(file.info().len),
                 Layer::Bucket(status) => self.add_bucket(status),
+                Layer::Archive(archive) => {
+                    self.archive = Some(ArchiveJson::new(&archive.description));
+                }
                 Layer::Crypt(description) => self.encryption = Some(CryptJson::new(description)),
                 Layer::Raw(raw) => {
                     self.add_disk(&**raw);

@@ -1,12 +1,16 @@
 //! Keys of encrypted images and volumes, and options for new passphrases.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bandsaw::crypt::aea::{
+    ArchiveDescription, ArchiveKey, ArchiveKeys, Profile, SignerKey, SymmetricKey,
+};
 use bandsaw::crypt::{
-    Certificate, Description, Key, KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, PrivateKey, calibrate,
+    Certificate, Description, Key, KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, PrivateKey, Secret,
+    calibrate,
 };
 use bandsaw::fs::{LockedVolume, VolumeKey};
 use bandsaw::open::Keys;
@@ -51,6 +55,7 @@ impl UnlockArgs {
     /// Wipes the passphrases from memory, once everything is open.
     pub(crate) fn forget(&self) {
         self.image.passphrase.forget();
+        *self.image.known_key.borrow_mut() = None;
         self.volume.passphrase.forget();
     }
 }
@@ -58,6 +63,10 @@ impl UnlockArgs {
 impl Keys for UnlockArgs {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         self.image.key(image)
+    }
+
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
+        self.image.archive_keys(archive)
     }
 
     /// Returns one passphrase or recovery key for every volume.
@@ -103,6 +112,37 @@ pub(crate) struct ImageUnlockArgs {
         display_order = 804
     )]
     private_key: Option<PathBuf>,
+    /// Open an encrypted archive (AEA) with the key in this file
+    ///
+    /// The file holds 32 bytes, as base64, as hexadecimal digits or as they are.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = IMAGES,
+        display_order = 805,
+        hide_short_help = true
+    )]
+    aea_key: Option<PathBuf>,
+    /// Verify a signed archive (AEA) with this public key
+    ///
+    /// The file holds the public key of P-256 of the signer, as PEM, DER or 65 bytes. Without it, an
+    /// archive that is only signed is read with a warning.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = IMAGES,
+        display_order = 806,
+        hide_short_help = true
+    )]
+    aea_signer: Option<PathBuf>,
+    /// The key in the file of `--aea-key`, once it was read: a pipe can be read only once.
+    #[arg(skip)]
+    known_key: RefCell<Option<SymmetricKey>>,
+    /// The public key in the file of `--aea-signer`, once it was read.
+    #[arg(skip)]
+    known_signer: RefCell<Option<SignerKey>>,
     /// True once the key of an encrypted image was requested.
     #[arg(skip)]
     is_used: Cell<bool>,
@@ -126,6 +166,24 @@ impl ImageUnlockArgs {
     pub(crate) fn on_stdin(&self) -> usize {
         self.passphrase.on_stdin()
     }
+
+    fn symmetric_key(&self) -> Result<Option<SymmetricKey>> {
+        let mut known = self.known_key.borrow_mut();
+        if let (None, Some(path)) = (&*known, &self.aea_key) {
+            let parsed = secret_of("--aea-key", path).and_then(|key| SymmetricKey::parse(&key));
+            *known = Some(parsed.map_err(|error| error.in_file(path))?);
+        }
+        Ok(known.clone())
+    }
+
+    fn signer(&self) -> Result<Option<SignerKey>> {
+        let mut known = self.known_signer.borrow_mut();
+        if let (None, Some(path)) = (&*known, &self.aea_signer) {
+            let parsed = secret_of("--aea-signer", path).and_then(|key| SignerKey::parse(&key));
+            *known = Some(parsed.map_err(|error| error.in_file(path))?);
+        }
+        Ok(known.clone())
+    }
 }
 
 impl Keys for ImageUnlockArgs {
@@ -144,6 +202,26 @@ impl Keys for ImageUnlockArgs {
             .passphrase
             .read(0, "passphrase: ")?
             .map(Key::Passphrase))
+    }
+
+    fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
+        let key = match archive.profile {
+            Profile::Symmetric | Profile::SymmetricSigned => {
+                self.symmetric_key()?.map(ArchiveKey::Symmetric)
+            }
+            Profile::Passphrase => {
+                self.is_used.set(true);
+                self.passphrase
+                    .read(0, "passphrase: ")?
+                    .map(ArchiveKey::Passphrase)
+            }
+            Profile::Signed | Profile::Recipient | Profile::RecipientSigned => None,
+        };
+        let signer = match archive.profile.is_signed() {
+            true => self.signer()?,
+            false => None,
+        };
+        Ok(ArchiveKeys { key, signer })
     }
 
     fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
@@ -168,6 +246,19 @@ struct VolumeUnlockArgs {
         display_order = 824
     )]
     recovery_key_file: Option<PathBuf>,
+}
+
+/// Reads all of the file that an option names.
+fn secret_of(option: &'static str, path: &Path) -> Result<Secret> {
+    platform::forbid_core_dumps();
+    File::open(path)
+        .and_then(all)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                Error::invalid(option, format!("longer than {MAX_SECRET_LEN} bytes"))
+            }
+            _ => Error::io(option, "read the key", error),
+        })
 }
 
 fn private_key(path: &Path) -> Result<PrivateKey> {
@@ -322,6 +413,40 @@ mod tests {
         }
         given.image.is_used.set(true);
         assert!(!given.image.is_spare(), "the image needed it");
+    }
+
+    #[test]
+    fn the_key_of_an_archive_is_in_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, format!("{}\n", "4b".repeat(32))).unwrap();
+        let archive = |profile| ArchiveDescription {
+            profile,
+            metadata_len: 0,
+            metadata: None,
+            signature: bandsaw::crypt::aea::SignatureState::None,
+            root: None,
+        };
+        let given = parse(&["--aea-key", path.to_str().unwrap()]).unwrap();
+        let keys = given.archive_keys(&archive(Profile::Symmetric)).unwrap();
+        assert!(matches!(keys.key, Some(ArchiveKey::Symmetric(_))));
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            given
+                .archive_keys(&archive(Profile::SymmetricSigned))
+                .is_ok()
+        );
+        given.forget();
+        assert!(given.archive_keys(&archive(Profile::Symmetric)).is_err());
+        let others = given.archive_keys(&archive(Profile::Signed)).unwrap();
+        assert!(others.key.is_none());
+        // A path of 32 bytes is no key.
+        let as_path = "0".repeat(32);
+        let given = parse(&["--aea-key", &as_path]).unwrap();
+        let error = given
+            .archive_keys(&archive(Profile::Symmetric))
+            .unwrap_err();
+        assert_eq!(error.file(), Some(&*as_path));
     }
 
     #[test]

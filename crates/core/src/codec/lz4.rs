@@ -44,6 +44,16 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
     }
 }
 
+/// Decodes like [`decode`], or one block without a frame, which is then all of `packed`.
+pub(super) fn decode_framed_or_raw(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
+    let framed = match packed.starts_with(PACKED) || packed.starts_with(PLAIN) {
+        true => decode(packed, plain),
+        false => Err(CodecError::new(BROKEN)),
+    };
+    // A block may begin like a frame.
+    framed.or_else(|_| block(packed, plain, 0))
+}
+
 /// Decodes one compressed block into `plain` from `at`, which it must fill. Matches begin anywhere
 /// before their place.
 fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), CodecError> {
@@ -161,6 +171,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_block_needs_no_frame() {
+        let first = [&frame(PACKED, 26, Some(11), &BLOCK)[..], END].concat();
+        for stream in [&BLOCK[..], &first] {
+            let mut plain = vec![0; 26];
+            decode_framed_or_raw(stream, &mut plain).unwrap();
+            assert_eq!(plain, b"abcdabcdabcdabcdabcdabcdxy");
+            assert!(decode_framed_or_raw(stream, &mut plain[1..]).is_err());
+        }
+        // Six literals, a match of six, and a literal: the block begins like the magic of a frame.
+        let odd = b"bv41-ab\x01\0\x10c";
+        let mut plain = vec![0; 13];
+        decode_framed_or_raw(odd, &mut plain).unwrap();
+        assert_eq!(plain, b"v41-abbbbbbbc");
+    }
+
     proptest! {
         #[test]
         fn nonsense_is_survived(block in prop::collection::vec(any::<u8>(), 0..300), made in 0u32..600) {
@@ -168,6 +194,7 @@ mod tests {
             let _ = whole(made as usize, &stream);
             let _ = whole(500, &stream);
             let _ = whole(500, &block);
+            let _ = decode_framed_or_raw(&block, &mut vec![0; made as usize]);
         }
     }
 }

@@ -77,6 +77,11 @@ pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lz4::decode(packed, plain).map_err(|fault| fault.into_error("LZ4", packed, plain))
 }
 
+/// Decodes LZ4 into `plain`, in Apple's frame or one block without it.
+pub(crate) fn decode_lz4_framed_or_raw(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+    lz4::decode_framed_or_raw(packed, plain).map_err(|fault| fault.into_error("LZ4", packed, plain))
+}
+
 /// Reason why a stream cannot be decoded or made.
 #[derive(Debug)]
 struct CodecError {

@@ -61,20 +61,23 @@ impl HmacKey {
 
 /// Returns the HMAC-SHA-256 of a message.
 pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
+    hmac_sha256_of(key, &[message])
+}
+
+/// Returns the HMAC-SHA-256 of a message in parts.
+pub(super) fn hmac_sha256_of(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     let mut block = Zeroizing::new([0; BLOCK]);
     match block.get_mut(..key.len()) {
         Some(start) => start.copy_from_slice(key),
         None => block[..32].copy_from_slice(&Sha256::digest(key)),
     }
-    let hash = |pad: u8, message: &[u8]| -> [u8; 32] {
+    let hash = |pad: u8, parts: &[&[u8]]| -> [u8; 32] {
         let padded = Zeroizing::new(block.map(|byte| byte ^ pad));
-        Sha256::new()
-            .chain_update(padded.as_slice())
-            .chain_update(message)
-            .finalize()
-            .into()
+        let mut hasher = Sha256::new().chain_update(padded.as_slice());
+        parts.iter().for_each(|part| hasher.update(part));
+        hasher.finalize().into()
     };
-    hash(0x5C, &hash(0x36, message))
+    hash(0x5C, &[&hash(0x36, parts)])
 }
 
 /// Derives 32 bytes with PBKDF2-HMAC-SHA-256.

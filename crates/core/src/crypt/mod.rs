@@ -1,5 +1,5 @@
 //! `encrcdsa` and `cdsaencr`: Apple's encrypted images, which contain a complete image of another
-//! format.
+//! format. Encrypted archives, which may contain one, are in [`aea`].
 //!
 //! [`Device`] decrypts a single encrypted file; the bands of a sparse bundle use `CipherBlocks`
 //! themselves, because only they distinguish gaps. Neither detects changes of the cipher text: the
@@ -13,6 +13,7 @@
     )
 )]
 
+pub mod aea;
 mod aes;
 mod back_end;
 mod blocks;

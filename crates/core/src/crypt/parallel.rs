@@ -48,6 +48,35 @@ pub fn each_mut<E: Send>(
     }
 }
 
+/// Calls `work` for each job, on all cores if there are several and they are of `length` bytes that are
+/// large together. No job may wait for another.
+pub(crate) fn each_job<T: Send, E: Send>(
+    length: usize,
+    jobs: Vec<T>,
+    work: impl Fn(T) -> Result<(), E> + Sync + Send,
+) -> Result<(), E> {
+    let large = (jobs.len() > 1).then(|| LargeRequest::begin(length));
+    match large.as_ref().and_then(|large| large.pool) {
+        Some(pool) => {
+            let jobs = jobs.into_par_iter().with_max_len(1);
+            pool.install(|| jobs.try_for_each(work))
+        }
+        None => jobs.into_iter().try_for_each(work),
+    }
+}
+
+/// Returns the number of threads that [`spawn`] uses.
+pub(crate) fn threads() -> usize {
+    POOL.as_ref().map_or(0, ThreadPool::current_num_threads)
+}
+
+/// Runs `task` on another thread. It must not wait for a thread that waits for a large request.
+pub(crate) fn spawn(task: impl FnOnce() + Send + 'static) {
+    if let Some(pool) = POOL.as_ref() {
+        pool.spawn(task);
+    }
+}
+
 /// A large request in progress. It uses the pool if there are at least two threads per large
 /// request: otherwise requests are faster on the threads of their callers. Neither does a caller
 /// from a pool, whose other tasks must not start in the middle of a request.

@@ -3,11 +3,13 @@
 //! Everything that stores bytes is a [`BlockDevice`], and most of them wrap another. The trait has
 //! no default methods, so a wrapper cannot omit one; derived operations are in [`BlockDeviceExt`].
 
+mod chunk_cache;
 mod cow;
 mod ext;
 pub mod failed;
 mod memory;
 mod read_only;
+mod readahead;
 pub mod regions;
 mod slice;
 pub mod units;
@@ -20,11 +22,13 @@ use std::sync::Arc;
 
 use crate::{Error, Result};
 
+pub use chunk_cache::ChunkCache;
 pub use cow::{Changes, CowDevice, Spill};
 pub use ext::{BlockDeviceExt, Extents};
 pub use ext::{reserve, zeros};
 pub use memory::Memory;
 pub use read_only::{ReadOnlyView, read_only};
+pub use readahead::{ActiveRequest, Readahead};
 pub use slice::Slice;
 pub use zeros::{ZEROS, is_zero};
 

@@ -81,6 +81,13 @@ reasons! {
     PassphraseNeeded = "passphrase-needed",
     /// The image is encrypted for certificates only, and no private key was given.
     PrivateKeyNeeded = "private-key-needed",
+    /// The archive is encrypted with a symmetric key, which was not given.
+    ArchiveKeyNeeded = "archive-key-needed",
+    /// The archive is encrypted and signed, and the public key of its signer was not given.
+    SignerKeyNeeded = "signer-key-needed",
+    /// The key or public key that was given for an encrypted archive is wrong, or its header is
+    /// damaged.
+    WrongArchiveKey = "wrong-archive-key",
     /// A volume is encrypted, and no key for it was given.
     VolumeLocked = "volume-locked",
     /// The key that was given for an encrypted volume is wrong.

@@ -227,6 +227,7 @@ class NativeImage:
         format: str | None,
         passphrase: bytes | None,
         key: bytes | None,
+        signer: bytes | None,
         shadows: list[str],
         checkpoint: int | None,
         logical_volume: str | None,

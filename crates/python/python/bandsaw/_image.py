@@ -44,6 +44,7 @@ def open(
     *,
     passphrase: str | bytes | None = None,
     key: str | bytes | os.PathLike[str] | None = None,
+    signer: str | bytes | os.PathLike[str] | None = None,
     shadow: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     snapshot: str | None = None,
     writable: bool = False,
@@ -59,7 +60,10 @@ def open(
         source: A path, a URL (`s3://`, `https://`), bytes or another buffer, or a binary file object. A file object is used
             by one thread at a time, and must stay open as long as the image.
         passphrase: The passphrase of the image, or of an encrypted volume in it.
-        key: The private key of a certificate (PEM, as text or the path of a file), or the recovery key of a volume.
+        key: The private key of a certificate (PEM, as text or the path of a file), the recovery key of a volume, or the key of
+            an encrypted archive (32 bytes, or their base64 or hexadecimal digits).
+        signer: The public key of P-256 (PEM or DER) with which the signature of an archive is verified. Without it, an
+            archive that is only signed is read, and `warnings` says that the signature was not verified.
         shadow: Files of layers over the image, from the bottom. With `writable`, changes go to the last, which is made if it
             is missing, and the image stays as it is.
         snapshot: A snapshot of a sparse bundle, or of the APFS volumes of another image, to read.
@@ -94,6 +98,7 @@ def open(
         format=format,
         passphrase=_secret(passphrase),
         key=_key(key),
+        signer=_key(signer),
         shadows=[os.fspath(one) for one in shadows],
         checkpoint=checkpoint,
         logical_volume=logical_volume,

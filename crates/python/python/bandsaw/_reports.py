@@ -114,6 +114,25 @@ class Encryption(Report):
 
 
 @dataclass(frozen=True)
+class Archive(Report):
+    """The encrypted or signed archive that contains an image. `signature` is `none`, `verified` or `unverified`."""
+
+    profile: int
+    profile_name: str
+    encrypted: bool
+    signature: str
+    metadata_size: int
+    locked: bool
+    metadata: list[str] | None = None
+    contents_size: int | None = None
+    compression: str | None = None
+    checksum: str | None = None
+    segment_size: int | None = None
+    segments_per_cluster: int | None = None
+    segments: int | None = None
+
+
+@dataclass(frozen=True)
 class Bucket(Report):
     """The state of a bundle in a bucket."""
 
@@ -336,6 +355,7 @@ class ImageInfo(Report):
     description: str | None = None
     size: int | None = None
     allocated: int | None = None
+    archive: Archive | None = None
     encryption: Encryption | None = None
     bucket: Bucket | None = None
     storage: Raw | SparseBundle | SparseImage | Asif | Udif | None = None

@@ -14,6 +14,7 @@ import errno as _errno
 import os as _os
 
 __all__ = [
+    "ArchiveKeyNeeded",
     "BandSize",
     "Cancelled",
     "CaseIgnored",
@@ -45,12 +46,14 @@ __all__ = [
     "RepairInterrupted",
     "SameName",
     "Signed",
+    "SignerKeyNeeded",
     "Truncated",
     "Undecided",
     "UnknownContents",
     "UnknownFormat",
     "Unsupported",
     "VolumeLocked",
+    "WrongArchiveKey",
     "WrongKey",
     "WrongVolumeKey",
 ]
@@ -131,6 +134,18 @@ class PassphraseNeeded(WrongKey):
 
 class PrivateKeyNeeded(WrongKey):
     """The image is encrypted for certificates only, and no private key was given."""
+
+
+class ArchiveKeyNeeded(WrongKey):
+    """The image is in an encrypted archive, whose key was not given."""
+
+
+class SignerKeyNeeded(WrongKey):
+    """The image is in an encrypted and signed archive, and the public key of its signer was not given."""
+
+
+class WrongArchiveKey(WrongKey):
+    """The key or public key of an encrypted archive is wrong, or its header is damaged."""
 
 
 class VolumeLocked(WrongKey):
@@ -255,6 +270,9 @@ _BY_REASON: dict[str, type[Error]] = {
     "truncated": Truncated,
     "passphrase_needed": PassphraseNeeded,
     "private_key_needed": PrivateKeyNeeded,
+    "archive_key_needed": ArchiveKeyNeeded,
+    "signer_key_needed": SignerKeyNeeded,
+    "wrong_archive_key": WrongArchiveKey,
     "volume_locked": VolumeLocked,
     "signed": Signed,
     "in_use": InUse,

@@ -278,6 +278,10 @@ fn described_layer(layer: &Layer) -> Option<String> {
         Layer::File(_) => "File of this host".to_owned(),
         Layer::Remote(_) => "File of another host".to_owned(),
         Layer::Bucket(_) => "Folder in a bucket".to_owned(),
+        Layer::Archive(archive) => format!(
+            "Encrypted archive, {}",
+            archive.description.profile.description()
+        ),
         Layer::Crypt(encryption) => format!("Encryption with AES-{}", encryption.key_bits),
         Layer::Raw(raw) => format!("Raw disk of {}", bandsaw::size::display(raw.info().len)),
         Layer::Bundle(bundle) => format!(

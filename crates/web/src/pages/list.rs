@@ -144,9 +144,7 @@ fn kind(located: &Located) -> (String, Option<u64>) {
     let size = disk.map(|disk| disk.info().len);
     let kind = match (format, stopped) {
         (Some(format), _) => described(format),
-        (None, Some(_)) if layers.iter().any(|layer| layer.encryption().is_some()) => {
-            "encrypted image".to_owned()
-        }
+        (None, Some(_)) if layers.iter().any(Layer::is_secret) => "encrypted image".to_owned(),
         (None, Some(error)) => visible(error.message()),
         (None, None) => "unknown".to_owned(),
     };

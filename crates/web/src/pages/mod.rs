@@ -141,8 +141,17 @@ fn refuse(
     volume: Option<String>,
 ) -> Refusal {
     let refusal = Refusal::of(error, message);
-    let is_private = error.reason() == Some(Reason::PrivateKeyNeeded);
-    if error.kind() != Kind::WrongKey || is_private {
+    // Keys in files are not taken from a page.
+    let takes_file = matches!(
+        error.reason(),
+        Some(
+            Reason::PrivateKeyNeeded
+                | Reason::ArchiveKeyNeeded
+                | Reason::SignerKeyNeeded
+                | Reason::WrongArchiveKey
+        )
+    );
+    if error.kind() != Kind::WrongKey || takes_file {
         return refusal;
     }
     let wrong = visit.session.keys().knows(&target.image);

@@ -1,9 +1,9 @@
 //! A bounded cache of decoded chunks. Concurrent requests for a chunk decode it once.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
-use super::chunks::ChunkIndex;
 use crate::Result;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -11,19 +11,19 @@ use crate::sync::{Mutex, MutexGuard};
 type ChunkSlot = Arc<Mutex<Option<Arc<Vec<u8>>>>>;
 
 /// The most recently used chunks, up to a limit in bytes. Chunks being decoded, or still in use by
-/// readers, do not count.
+/// readers, do not count. `K` numbers the chunks.
 #[derive(Debug)]
-pub(super) struct ChunkCache {
+pub struct ChunkCache<K> {
     most: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner<K>>,
     /// Held while a chunk is decoded that is longer than those of macOS, to bound the memory when
     /// many cores decode.
     one_by_one: Mutex<()>,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    slots: HashMap<ChunkIndex, CacheEntry>,
+#[derive(Debug)]
+struct Inner<K> {
+    slots: HashMap<K, CacheEntry>,
     bytes: usize,
     clock: u64,
 }
@@ -35,19 +35,25 @@ struct CacheEntry {
     used: u64,
 }
 
-impl ChunkCache {
-    pub(super) fn new(most: usize) -> Self {
+impl<K: Copy + Eq + Hash> ChunkCache<K> {
+    /// Creates an empty cache of at most `most` bytes.
+    pub fn new(most: usize) -> Self {
+        let inner = Inner {
+            slots: HashMap::new(),
+            bytes: 0,
+            clock: 0,
+        };
         Self {
             most,
-            inner: Mutex::default(),
+            inner: Mutex::new(inner),
             one_by_one: Mutex::default(),
         }
     }
 
     /// Returns the bytes of a chunk. Calls `decode` unless it is cached or being decoded.
-    pub(super) fn get(
+    pub fn get(
         &self,
-        index: ChunkIndex,
+        index: K,
         decode: impl FnOnce() -> Result<Arc<Vec<u8>>>,
     ) -> Result<Arc<Vec<u8>>> {
         let slot = self.slot(index);
@@ -64,23 +70,23 @@ impl ChunkCache {
     }
 
     /// Returns true if a chunk is cached or being decoded.
-    pub(super) fn expects(&self, index: ChunkIndex) -> bool {
+    pub fn expects(&self, index: K) -> bool {
         self.inner.lock().slots.contains_key(&index)
     }
 
     /// Waits for the right to decode a chunk that is larger than the usual ones.
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
         self.one_by_one.lock()
     }
 
     /// Empties the cache, to make memory available.
-    pub(super) fn forget(&self) {
+    pub fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.slots.retain(|_, entry| entry.bytes == 0);
         inner.bytes = 0;
     }
 
-    fn slot(&self, index: ChunkIndex) -> ChunkSlot {
+    fn slot(&self, index: K) -> ChunkSlot {
         let mut inner = self.inner.lock();
         inner.clock += 1;
         let used = inner.clock;
@@ -94,7 +100,7 @@ impl ChunkCache {
     }
 
     /// Adds the size of a decoded chunk and evicts the least recently used ones down to the limit.
-    fn account(&self, index: ChunkIndex, bytes: usize) {
+    fn account(&self, index: K, bytes: usize) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.slots.get_mut(&index) {
             let before = std::mem::replace(&mut entry.bytes, bytes);
@@ -123,16 +129,13 @@ mod tests {
 
     #[test]
     fn one_decode_for_many_readers_and_a_bound() {
-        let (cache, decodes) = (ChunkCache::new(1000), AtomicUsize::new(0));
+        let (cache, decodes) = (ChunkCache::<u32>::new(1000), AtomicUsize::new(0));
         let read = |n: u32| {
             let decode = || {
                 decodes.fetch_add(1, Ordering::SeqCst);
                 Ok(Arc::new(vec![n as u8; 400]))
             };
-            assert_eq!(
-                cache.get(ChunkIndex(n), decode).unwrap()[..],
-                [n as u8; 400]
-            );
+            assert_eq!(cache.get(n, decode).unwrap()[..], [n as u8; 400]);
         };
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -143,14 +146,11 @@ mod tests {
         read(2);
         read(1);
         read(3);
-        assert!(
-            !cache.expects(ChunkIndex(2)),
-            "the one unused for longest went"
-        );
-        assert!(cache.expects(ChunkIndex(1)) && cache.expects(ChunkIndex(3)));
+        assert!(!cache.expects(2), "the one unused for longest went");
+        assert!(cache.expects(1) && cache.expects(3));
         assert_eq!(decodes.load(Ordering::SeqCst), 3);
         cache.forget();
-        assert!(!cache.expects(ChunkIndex(1)));
+        assert!(!cache.expects(1));
         read(1);
         assert_eq!(
             (decodes.load(Ordering::SeqCst), cache.inner.lock().bytes),
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn a_failure_is_not_kept() {
-        let cache = ChunkCache::new(1000);
-        let failed = cache.get(ChunkIndex(1), || Err(crate::Error::corrupt("x", 0, "y")));
+        let cache = ChunkCache::<u32>::new(1000);
+        let failed = cache.get(1, || Err(crate::Error::corrupt("x", 0, "y")));
         assert!(failed.is_err());
-        assert!(cache.get(ChunkIndex(1), || Ok(Arc::new(vec![1]))).is_ok());
+        assert!(cache.get(1, || Ok(Arc::new(vec![1]))).is_ok());
     }
 }

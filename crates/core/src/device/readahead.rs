@@ -12,7 +12,7 @@ const WALK: u64 = 256 << 10;
 /// State of the read-ahead. Counts the running tasks, so that closing an image can wait for them:
 /// they hold its file and the file's lock.
 #[derive(Debug, Default)]
-pub(super) struct Readahead {
+pub struct Readahead {
     state: Mutex<State>,
     idle: Condvar,
 }
@@ -33,7 +33,7 @@ struct State {
 
 /// A request in progress.
 #[derive(Debug)]
-pub(super) struct ActiveRequest<'a> {
+pub struct ActiveRequest<'a> {
     ahead: &'a Readahead,
     /// True if no other request was in progress at its start.
     alone: bool,
@@ -49,7 +49,7 @@ impl ActiveRequest<'_> {
     /// Records a read of `bytes` from the chunks `first` to `last`. Returns the following chunks to
     /// decode ahead, at most `depth`. The range is empty unless the reads are sequential, long
     /// enough and from one thread: parallel readers use all cores themselves.
-    pub(super) fn passes(
+    pub fn passes(
         &self,
         first: u32,
         last: u32,
@@ -82,7 +82,8 @@ impl ActiveRequest<'_> {
 }
 
 impl Readahead {
-    pub(super) fn reader(&self) -> ActiveRequest<'_> {
+    /// Begins a request.
+    pub fn reader(&self) -> ActiveRequest<'_> {
         let mut state = self.state.lock();
         state.readers += 1;
         ActiveRequest {
@@ -93,7 +94,7 @@ impl Readahead {
 
     /// Runs `work` for chunk `index`, unless the image is closed or the reader has passed the
     /// chunk.
-    pub(super) fn run(&self, index: u32, work: impl FnOnce()) {
+    pub fn run(&self, index: u32, work: impl FnOnce()) {
         let mut state = self.state.lock();
         if state.closed || state.next.is_some_and(|next| index < next) {
             return;
@@ -106,7 +107,7 @@ impl Readahead {
     }
 
     /// Prevents further tasks and waits for the running ones.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         while state.running > 0 {

@@ -1,0 +1,211 @@
+//! Archives for tests, with any contents of their headers.
+
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zeroize::Zeroizing;
+
+use sha2::{Digest, Sha256};
+
+use super::derive::{KeySchedule, derivation_key, hkdf};
+use super::keys::{ArchiveKey, ArchiveKeys, SignerKey, SymmetricKey};
+use super::layout::{HeaderRaw, MAC, MAGIC, Profile, RootRaw, SegmentRaw, TailRaw};
+use super::scrypt::scrypt;
+use super::segments::murmur_of_archive;
+use crate::codec::{Codec, Encoder, Level};
+use crate::crypt::Secret;
+use crate::size::narrow;
+
+/// The symmetric key of archives for tests.
+pub const KEY: [u8; 32] = [0x4B; 32];
+/// The passphrase of archives for tests.
+pub const PASSPHRASE: &str = "correct horse";
+
+/// An archive to make. It is not signed, even if its profile is.
+#[derive(Debug, Clone)]
+pub struct ArchiveFixture {
+    /// The profile; not one with a private key.
+    pub profile: Profile,
+    /// The metadata.
+    pub metadata: Vec<u8>,
+    /// Size of a segment in bytes.
+    pub segment_size: u32,
+    /// Number of segments in a cluster.
+    pub segments_per_cluster: u32,
+    /// The compression, `-`, `e`, `x` or `z`; any other is recorded, and segments are stored as they are.
+    pub compression: u8,
+    /// The number of the kind of checksum: 0, 1 or 2.
+    pub checksum: u8,
+    /// Changes the root header before it is encrypted.
+    pub change_root: fn(&mut [u8]),
+    /// Changes the headers of the segments of a cluster before they are encrypted.
+    pub change_cluster: fn(u32, &mut [u8]),
+}
+
+impl Default for ArchiveFixture {
+    fn default() -> Self {
+        Self {
+            profile: Profile::Symmetric,
+            metadata: b"\x0d\0\0\0key\0value".to_vec(),
+            segment_size: 16 << 10,
+            segments_per_cluster: 4,
+            compression: b'z',
+            checksum: 2,
+            change_root: |_| {},
+            change_cluster: |_, _| {},
+        }
+    }
+}
+
+/// Returns the public key of archives for tests. It belongs to no private key.
+pub fn signer() -> SignerKey {
+    let mut point = [9; 65];
+    point[0] = 4;
+    SignerKey::parse(&point).unwrap_or_else(|error| panic!("{error}"))
+}
+
+impl ArchiveFixture {
+    /// Returns the keys that open the archive.
+    pub fn keys(&self) -> ArchiveKeys {
+        let key = match self.profile {
+            Profile::Passphrase => ArchiveKey::Passphrase(Secret::new(PASSPHRASE.into())),
+            _ => ArchiveKey::Symmetric(
+                SymmetricKey::parse(&KEY).unwrap_or_else(|error| panic!("{error}")),
+            ),
+        };
+        ArchiveKeys {
+            key: self.profile.is_encrypted().then_some(key),
+            signer: self.profile.is_signed().then(signer),
+        }
+    }
+
+    fn checksum(&self, plain: &[u8]) -> Vec<u8> {
+        match self.checksum {
+            1 => murmur_of_archive(plain).to_le_bytes().to_vec(),
+            2 => Sha256::digest(plain).to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn pack(&self, plain: &[u8]) -> Vec<u8> {
+        let codec = match self.compression {
+            b'e' => Codec::Lzfse,
+            b'x' => Codec::Lzma,
+            b'z' => Codec::Zlib,
+            _ => return plain.to_vec(),
+        };
+        let mut packed = Vec::new();
+        match Encoder::new(codec, Level::FASTEST).encode(plain, &mut packed) {
+            Ok(true) if packed.len() < plain.len() => packed,
+            _ => plain.to_vec(),
+        }
+    }
+
+    /// Returns an archive of `plain`.
+    ///
+    /// # Panics
+    ///
+    /// Panics for a profile with a private key.
+    pub fn of(&self, plain: &[u8]) -> Vec<u8> {
+        self.signed_by(&signer(), plain)
+    }
+
+    /// Returns an archive of `plain` to be signed by the owner of a key.
+    ///
+    /// # Panics
+    ///
+    /// Panics for a profile with a private key.
+    pub fn signed_by(&self, signer: &SignerKey, plain: &[u8]) -> Vec<u8> {
+        let header = HeaderRaw {
+            magic: MAGIC,
+            profile: [self.profile.number(), 0, 0],
+            scrypt_strength: 0,
+            metadata_length: U32::new(narrow(self.metadata.len())),
+        };
+        let salt = [0x5A; 32];
+        let mut main_salt = salt;
+        let key = match self.profile {
+            Profile::Signed | Profile::Symmetric | Profile::SymmetricSigned => Zeroizing::new(KEY),
+            Profile::Passphrase => {
+                let mut salts = [0; 64];
+                hkdf(&[], &salt, &[b"AEA_SCRYPT"], &mut salts);
+                main_salt.copy_from_slice(&salts[32..]);
+                scrypt(PASSPHRASE.as_bytes(), &salts[..32], 0)
+                    .unwrap_or_else(|error| panic!("{error}"))
+            }
+            other => panic!("{other:?} is not supported"),
+        };
+        let signer = match self.profile.is_signed() {
+            true => signer.point().to_vec(),
+            false => Vec::new(),
+        };
+        let info = [&b"AEA_AMK"[..], &header.as_bytes()[4..8], &signer];
+        let main = derivation_key(&main_salt, &*key, &info);
+        let keys = KeySchedule::new(main, self.profile.is_encrypted());
+        let (clusters, first_mac) = self.clusters(plain, &keys);
+        let mut prologue = [header.as_bytes(), &self.metadata].concat();
+        let signature_at = prologue.len();
+        prologue.resize(signature_at + self.profile.signature_len(), 0);
+        if self.profile == Profile::Signed {
+            prologue.extend_from_slice(&KEY);
+        } else if self.profile.is_signed() {
+            let key = keys.signature();
+            let (signature, mac) = prologue[signature_at..].split_at_mut(128);
+            key.apply(signature);
+            mac.copy_from_slice(&key.mac(&[], signature));
+        }
+        let mut root = RootRaw {
+            size: U64::new(plain.len() as u64),
+            archive_size: U64::new((prologue.len() + size_of::<TailRaw>() + clusters.len()) as u64),
+            segment_size: U32::new(self.segment_size),
+            segments: U32::new(self.segments_per_cluster),
+            compression: self.compression,
+            checksum: self.checksum,
+            unused: [0; 22],
+        };
+        (self.change_root)(root.as_mut_bytes());
+        let key = keys.root();
+        key.apply(root.as_mut_bytes());
+        let tail = TailRaw {
+            salt,
+            root_mac: key.mac(&[&first_mac, &self.metadata], root.as_bytes()),
+            root: root.as_bytes().try_into().unwrap_or([0; 48]),
+            first_mac,
+        };
+        [&prologue, tail.as_bytes(), &clusters].concat()
+    }
+
+    /// Returns all clusters, and the MAC of the header of the first.
+    fn clusters(&self, plain: &[u8], keys: &KeySchedule) -> (Vec<u8>, [u8; MAC]) {
+        let size = self.segment_size as usize;
+        let of_cluster = size * self.segments_per_cluster as usize;
+        let mut next_mac = [0xEE; MAC];
+        let mut clusters = Vec::new();
+        let pieces: Vec<_> = (0..).zip(plain.chunks(of_cluster)).collect();
+        for (number, piece) in pieces.into_iter().rev() {
+            let key = keys.cluster(number);
+            let (mut headers, mut macs, mut data) = (Vec::new(), next_mac.to_vec(), Vec::new());
+            let mut segments = piece.chunks(size);
+            for place in 0..self.segments_per_cluster {
+                let plain = segments.next().unwrap_or_default();
+                let mut packed = self.pack(plain);
+                let header = SegmentRaw {
+                    size: U32::new(narrow(plain.len())),
+                    stored: U32::new(narrow(packed.len())),
+                };
+                headers.extend_from_slice(header.as_bytes());
+                headers.extend(self.checksum(plain));
+                let of_segment = keys.segment(&key, place);
+                of_segment.apply(&mut packed);
+                macs.extend(of_segment.mac(&[], &packed));
+                data.extend(packed);
+            }
+            (self.change_cluster)(number, &mut headers);
+            let of_header = keys.cluster_header(&key);
+            of_header.apply(&mut headers);
+            next_mac = of_header.mac(&[&macs], &headers);
+            clusters.push([headers, macs, data].concat());
+        }
+        clusters.reverse();
+        (clusters.concat(), next_mac)
+    }
+}

@@ -1,0 +1,80 @@
+//! The opening of encrypted archives around images.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::archive_layer::ArchiveLayer;
+use super::container::lock_file;
+use super::layer::Layer;
+use super::opening::Opening;
+use super::remote::{self, RemoteTarget};
+use super::{NetworkOptions, OpenOptions, look_at};
+use crate::crypt::aea::{Archive, ArchiveDescription, ArchiveKeys, LockedArchive};
+use crate::device::{Access, BlockDevice};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "encrypted archive";
+
+impl Opening<'_> {
+    /// Returns the contents of `file` if it is an archive, otherwise `file`. The layer is recorded
+    /// even if unlocking fails.
+    pub(super) fn archive(&mut self, file: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+        let Some(locked) = LockedArchive::read(&*file)? else {
+            return Ok(file);
+        };
+        let description = locked.describe();
+        let at = self.layers.len();
+        self.layers.push(Layer::Archive(ArchiveLayer {
+            description: description.clone(),
+            contents: None,
+        }));
+        if self.options.access == Access::ReadWrite {
+            let message = "encrypted archives can only be read; convert the image to change it";
+            return Err(Error::new(Kind::ReadOnly, LAYER, message));
+        }
+        let keys = match self.options.keys {
+            Some(keys) => keys.archive_keys(&description)?,
+            None => ArchiveKeys::default(),
+        };
+        let archive = Arc::new(Archive::new(file, locked.unlock(&keys)?));
+        let description = archive.description().clone();
+        self.warnings
+            .extend(description.signature.warning().map(ToOwned::to_owned));
+        if let Some(layer) = self.layers.get_mut(at) {
+            *layer = Layer::Archive(ArchiveLayer {
+                description,
+                contents: Some(archive.clone()),
+            });
+        }
+        Ok(archive)
+    }
+
+    /// Returns true if a layer of the image is encrypted, or the archive around it.
+    pub(super) fn is_secret(&self) -> bool {
+        self.layers.iter().any(Layer::is_secret)
+    }
+}
+
+/// Returns true if `file` is an archive. Fails for one that is damaged, or of an unknown profile.
+pub(crate) fn is_archive(file: &dyn BlockDevice) -> Result<bool> {
+    LockedArchive::read(file).map(|archive| archive.is_some())
+}
+
+/// Returns what the archive at `path` stores unencrypted; `None` if it is no archive.
+pub fn archive(path: &Path, network: NetworkOptions) -> Result<Option<ArchiveDescription>> {
+    let options = OpenOptions {
+        network,
+        ..OpenOptions::default()
+    };
+    let read = || -> Result<_> {
+        let file: Arc<dyn BlockDevice> = match remote::find(path, &options)? {
+            Some(RemoteTarget::File(file)) => file,
+            Some(RemoteTarget::Folder(..) | RemoteTarget::Snapshot(_)) => return Ok(None),
+            None if look_at(path)?.is_dir() => return Ok(None),
+            None => lock_file(path, Access::ReadOnly)?,
+        };
+        LockedArchive::read(&*file)
+    };
+    let found = read().map_err(|error| error.in_file(path))?;
+    Ok(found.map(|locked| locked.describe()))
+}
