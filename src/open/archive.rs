@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::archive_layer::ArchiveLayer;
-use super::container::lock_file;
 use super::layer::Layer;
 use super::opening::Opening;
 use super::remote::{self, RemoteTarget};
 use super::{NetworkOptions, OpenOptions, look_at};
 use crate::crypt::aea::{Archive, ArchiveDescription, ArchiveKeys, LockedArchive};
 use crate::device::{Access, BlockDevice};
+use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encrypted archive";
@@ -60,7 +60,8 @@ pub(crate) fn is_archive(file: &dyn BlockDevice) -> Result<bool> {
     LockedArchive::read(file).map(|archive| archive.is_some())
 }
 
-/// Returns what the archive at `path` stores unencrypted; `None` if it is no archive.
+/// Returns what the archive at `path` stores unencrypted; `None` if it is no archive. The file is not
+/// locked.
 pub fn archive(path: &Path, network: NetworkOptions) -> Result<Option<ArchiveDescription>> {
     let options = OpenOptions {
         network,
@@ -71,7 +72,11 @@ pub fn archive(path: &Path, network: NetworkOptions) -> Result<Option<ArchiveDes
             Some(RemoteTarget::File(file)) => file,
             Some(RemoteTarget::Folder(..) | RemoteTarget::Snapshot(_)) => return Ok(None),
             None if look_at(path)?.is_dir() => return Ok(None),
-            None => lock_file(path, Access::ReadOnly)?,
+            // Not locked, as for reading the header of an encrypted image.
+            None => match LocalFile::open(path, Open::Read)? {
+                Some(file) => Arc::new(file),
+                None => return Ok(None),
+            },
         };
         LockedArchive::read(&*file)
     };
