@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bandsaw::Kind;
+use bandsaw::codec::Level;
 use bandsaw::decision::CopyChoice;
+use bandsaw::decmpfs::{Method, PackOptions};
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
-use bandsaw::fs::hfsplus::{HfsPlus, Repair, check};
+use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, Repair, WriteOptions, check};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
-use bandsaw::fs::{FileSystem, FileSystemExt, Fork, Timestamp};
+use bandsaw::fs::{FileSystem, FileSystemExt, Fork, Timestamp, UF_COMPRESSED};
+use bandsaw::ops::compress::{CompressOptions, compress_one};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
 use bandsaw::testing::PowerCut;
@@ -216,4 +219,46 @@ fn a_wrong_offset_in_a_leaf_costs_nothing() {
             );
         }
     }
+}
+
+#[test]
+fn a_lost_flag_of_compression_is_found_and_restored() {
+    let (bytes, ..) = with_files();
+    let device = Arc::new(Memory::from(bytes));
+    let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
+    let file = volume.resolve("/file 7").unwrap();
+    let pack = PackOptions::new(Method::Zlib, Level::default()).unwrap();
+    let options = CompressOptions::new(pack);
+    compress_one(&volume, String::new(), &file, &options, &Silent).unwrap();
+    volume.unmount().unwrap();
+    drop(volume);
+    assert!(check(device.clone(), &Silent).unwrap().is_empty());
+
+    // The key and the type of the record; its flags are 41 bytes after its beginning.
+    let mut bytes = device.to_vec();
+    let key = *b"\0\0\0\x02\0\x06\0f\0i\0l\0e\0 \07\0\x02";
+    let at = bytes.windows(key.len()).position(|found| found == key);
+    let flags = &mut bytes[at.unwrap() + key.len() - 2 + 41];
+    assert_eq!(u32::from(*flags), UF_COMPRESSED);
+    *flags = 0;
+    let device = Arc::new(Memory::from(bytes));
+    let problems = check(device.clone(), &Silent).unwrap();
+    let [problem] = problems.listed() else {
+        panic!("{problems:?}");
+    };
+    assert!(
+        problem.error.to_string().contains("reads as empty"),
+        "{problem:?}"
+    );
+
+    let repair = Repair::plan(device.clone(), &Silent).unwrap();
+    repair.apply(&Silent).unwrap();
+    assert!(check(device.clone(), &Silent).unwrap().is_empty());
+    let volume = HfsPlus::open(device).unwrap();
+    let file = volume.resolve("/file 7").unwrap();
+    let contents = volume.open(file.id, Fork::Data).unwrap();
+    assert_eq!(
+        contents.read_vec(0, 200).unwrap(),
+        7_u32.to_be_bytes().repeat(50)
+    );
 }

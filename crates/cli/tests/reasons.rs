@@ -141,7 +141,7 @@ const CASES: &[Case] = &[
         message: "the maximum is 255", hint: "rename it",
     },
     Case {
-        reason: Reason::LayersChanged, kind: "conflict", args: &["stack", "info", "other.img", "layer.asif"],
+        reason: Reason::LayersChanged, kind: "conflict", args: &["stack", "info", "other.asif", "upper.asif"],
         message: "it is another image", hint: "name the layers from the bottom",
     },
     Case {
@@ -179,7 +179,10 @@ fn images() -> (Scratch, File) {
     }
     create("blank.img", &["--size", "4m"]);
     scratch.ok(&["stack", "create", "blank.img", "layer.asif"]);
-    create("other.img", &["--size", "4m"]);
+    for name in ["base.asif", "other.asif"] {
+        create(name, &["--size", "4m"]);
+    }
+    scratch.ok(&["stack", "create", "base.asif", "upper.asif"]);
     edit(&scratch, "bad.img", |bytes| {
         let middle = bytes.len() / 2;
         bytes[1 << 19..middle].fill(0);

@@ -9,7 +9,7 @@ use crate::hfsplus::layout::{
     AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of,
 };
 use crate::hfsplus::unicode::decode_attribute_name;
-use bandsaw_core::decmpfs::{self, Compression};
+use bandsaw_core::decmpfs::{self, Compression, Place};
 
 const LAYER: &str = "hfs+ attributes tree";
 
@@ -21,6 +21,8 @@ pub(super) struct Owner {
     pub(super) security: bool,
     /// True if one of them describes compressed contents.
     pub(super) compression: bool,
+    /// True if it also holds them.
+    pub(super) contents: bool,
 }
 
 /// A value in blocks whose extents have not all been seen yet.
@@ -97,21 +99,30 @@ impl Attributes {
     fn own(&mut self, key: &AttributeKey<'_>, value: &AttributeRecord<'_>) {
         let is_named =
             |name: &str| key.name.len() == name.len() && decode_attribute_name(key.name) == name;
-        let is_compression = match value {
-            AttributeRecord::Inline(value) => Compression::parse(value).is_some(),
-            AttributeRecord::Fork(_) | AttributeRecord::Extents(_) => true,
+        let is_attribute = is_named(decmpfs::ATTRIBUTE);
+        let described = match value {
+            AttributeRecord::Inline(value) => Compression::parse(value),
+            AttributeRecord::Fork(_) | AttributeRecord::Extents(_) => None,
         };
+        let is_inline = matches!(value, AttributeRecord::Inline(_));
         let security = is_named(SECURITY);
-        let compression = is_compression && is_named(decmpfs::ATTRIBUTE);
+        let compression = is_attribute && (described.is_some() || !is_inline);
+        let place = described
+            .filter(|described| is_attribute && described.size > 0)
+            .and_then(Compression::method);
+        let contents =
+            place.is_some_and(|(_, place)| matches!(place, Place::Attribute | Place::Nowhere));
         match self.owners.last_mut() {
             Some(last) if last.id == key.file => {
                 last.security |= security;
                 last.compression |= compression;
+                last.contents |= contents;
             }
             _ => self.owners.push(Owner {
                 id: key.file,
                 security,
                 compression,
+                contents,
             }),
         }
     }
@@ -164,6 +175,7 @@ impl Attributes {
             let same = later.id == first.id;
             first.security |= same && later.security;
             first.compression |= same && later.compression;
+            first.contents |= same && later.contents;
             same
         });
         self.owners

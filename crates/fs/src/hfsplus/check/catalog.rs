@@ -37,6 +37,10 @@ struct CheckedObject {
     folder: bool,
     /// True for an empty data fork with the flag of compressed contents.
     compressed: bool,
+    /// True for an empty data fork without that flag.
+    empty: bool,
+    /// True if the resource fork is not empty.
+    resource: bool,
     /// For folders: recorded numbers of entries and of subfolders.
     valence: u32,
     folders: u32,
@@ -175,6 +179,8 @@ impl<'h> Catalog<'h> {
             name: hash(key.name),
             flags: folder.flags.get(),
             compressed: false,
+            empty: false,
+            resource: false,
             folder: true,
             valence: folder.valence.get(),
             folders: folder.folder_count.get(),
@@ -221,15 +227,18 @@ impl<'h> Catalog<'h> {
         report: &mut Report,
     ) {
         let id = Cnid(file.file_id.get());
+        let is_empty =
+            file.data_fork.logical_size.get() == 0 && file.bsd.mode_type() == mode_type::FILE;
+        let is_flagged = u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0;
         let object = CheckedObject {
             id,
             parent: key.parent,
             name: hash(key.name),
             flags: file.flags.get(),
             folder: false,
-            compressed: u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0
-                && file.data_fork.logical_size.get() == 0
-                && file.bsd.mode_type() == mode_type::FILE,
+            compressed: is_empty && is_flagged,
+            empty: is_empty && !is_flagged,
+            resource: file.resource_fork.logical_size.get() > 0,
             valence: 0,
             folders: 0,
         };
@@ -551,6 +560,15 @@ impl<'h> Catalog<'h> {
                     object.id
                 );
                 report.damage(wrong(layer, message).about(numbered(object.id)));
+            }
+            if object.empty
+                && owner.is_some_and(|owner| owner.contents || owner.compression && object.resource)
+            {
+                let message = format!(
+                    "file {} has compressed contents, but not the flag, and reads as empty",
+                    object.id
+                );
+                report.warning(wrong(layer, message).about(numbered(object.id)));
             }
             while rest.next_if(|owner| owner.id == object.id).is_some() {}
         }

@@ -182,18 +182,17 @@ impl RepairedObject {
         })
     }
 
-    /// Returns true if the end of a compressed file's record, with the flag of compressed contents,
-    /// was overwritten with zeros, and the attribute that describes its contents is left.
+    /// Returns true if an empty file lost the flag of compressed contents, and both the attribute that
+    /// describes them and the contents are left. No system clears the flag alone.
     fn lost_compression_flag(&self, owners: &HashMap<u32, Owner>) -> bool {
-        let (Some(file), Some(before)) = (self.file(), self.before) else {
+        let Some(file) = self.file() else {
             return false;
         };
         let owner = owners.get(&self.id()).copied().unwrap_or_default();
         let has_contents =
             owner.has_contents || owner.is_compressed && file.resource_fork.logical_size.get() > 0;
-        let is_cut = file.bsd.file_mode.get() == 0 || before.is_before_gap;
         let is_flagged = u32::from(file.bsd.owner_flags) & UF_COMPRESSED != 0;
-        is_cut && !is_flagged && file.data_fork.logical_size.get() == 0 && has_contents
+        !is_flagged && file.data_fork.logical_size.get() == 0 && has_contents
     }
 }
 
