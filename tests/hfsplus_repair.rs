@@ -11,7 +11,7 @@ use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, Repair, WriteOptions, check};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
-use bandsaw::fs::{FileSystem, FileSystemExt, Fork, Timestamp, UF_COMPRESSED};
+use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, Fork, Timestamp, UF_COMPRESSED};
 use bandsaw::ops::compress::{CompressOptions, compress_one};
 use bandsaw::progress::Silent;
 use bandsaw::store::{Open, Store};
@@ -243,7 +243,7 @@ fn a_lost_flag_of_compression_is_found_and_restored() {
     *flags = 0;
     let device = Arc::new(Memory::from(bytes));
     let problems = check(device.clone(), &Silent).unwrap();
-    let [problem] = problems.listed() else {
+    let [problem] = problems.as_slice() else {
         panic!("{problems:?}");
     };
     assert!(
