@@ -236,7 +236,7 @@ fn a_lost_flag_of_compression_is_found_and_restored() {
 
     // The key and the type of the record; its flags are 41 bytes after its beginning.
     let mut bytes = device.to_vec();
-    let key = *b"\0\0\0\x02\0\x06\0f\0i\0l\0e\0 \07\0\x02";
+    let key = *b"\0\0\0\x02\0\x06\0f\0i\0l\0e\0 \x007\0\x02";
     let at = bytes.windows(key.len()).position(|found| found == key);
     let flags = &mut bytes[at.unwrap() + key.len() - 2 + 41];
     assert_eq!(u32::from(*flags), UF_COMPRESSED);
