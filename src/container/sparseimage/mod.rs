@@ -7,7 +7,7 @@
 //! * [`commit`]: flush; moving the last bands into gaps and truncating the file, safe against power
 //!   failures.
 //! * [`check`](mod@check): consistency check.
-//! * [`resize`]: growing and shrinking. [`recover`]: cleanup after an interrupted change.
+//! * [`resize`]: growing and shrinking. [`leftovers`]: cleanup after an interrupted change.
 //!
 //! Not recorded is which parts of a band were written: the format has no room for it.
 
