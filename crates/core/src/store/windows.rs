@@ -22,7 +22,7 @@ use crate::device::{
 };
 use crate::platform::FileExt;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Kind, Reason, Result, rate};
 
 const LAYER: &str = "file";
 /// Others may read, rename and remove the file, but not write it (`CreateFileW`).
@@ -258,10 +258,13 @@ impl BlockDevice for LocalFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let _in_flight = self.enter(offset, buf.len() as u64)?;
+        let in_flight = self.enter(offset, buf.len() as u64)?;
         self.file
             .read_exact_at(buf, offset)
-            .map_err(|source| self.failed("read", offset, source))
+            .map_err(|source| self.failed("read", offset, source))?;
+        drop(in_flight);
+        rate::after_read(buf.len());
+        Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
