@@ -390,7 +390,7 @@ fn attributes(node: &HostNode, opened: Option<&OwnedFd>) -> Attributes {
     let time = |(seconds, nanos): HostTime| Timestamp { seconds, nanos };
     let kind = kind(node);
     let is_folder = kind == FileKind::Folder;
-    // What cannot be read is not absent: whoever asks for the value gets the error.
+    // An unreadable value is not absent: a request for it gets the error.
     let values = opened.map(|opened| xattrs(opened.as_fd()).ok());
     let (has_xattrs, resource_size) = match values {
         None => (false, 0),

@@ -231,7 +231,7 @@ fn a_new_destination_is_sound_and_belongs_to_its_machine() {
         scratch.ok(&["mkdir", &format!("{bundle}:/A")]);
     }
     scratch.ok(&["health", "share"]);
-    // What exists stays as it is.
+    // An existing bundle stays as it is.
     scratch.fails(4, &create("Old", "hfs+"));
     scratch.ok(&["ls", "share/Old.sparsebundle:/a"]);
     scratch.fails(2, &create("a/b", "apfs"));

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(bucket.take(500, MILLIS(0)), MILLIS(500));
         // Another thread queues behind the first.
         assert_eq!(bucket.take(500, MILLIS(0)), MILLIS(1000));
-        // Whoever waited as told waits for nothing else.
+        // A thread that waited as told does not wait again.
         assert_eq!(bucket.take(0, MILLIS(1000)), MILLIS(0));
         assert_eq!(bucket.take(250, MILLIS(1000)), MILLIS(250));
         // A clock that runs backwards.

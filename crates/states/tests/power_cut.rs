@@ -216,7 +216,7 @@ fn roll_back_with_cuts(cut: &PowerCut, states: &[(String, Contents)]) {
         check_states(cut, states, place);
         let found = contents(cut, BUNDLE);
         assert!(!is_end || found == after, "{place}: not durable");
-        // Whoever finds the list that every bundle has finds either bundle.
+        // With the list that every bundle has, one of the two bundles is whole.
         let bands = |files: &Contents| -> Contents {
             let bands = files.iter().filter(|(name, _)| name.starts_with("bands/"));
             bands

@@ -66,7 +66,7 @@ struct PendingFolder {
     id: NodeId,
     /// The name in the archive, with a slash at its end unless it is empty.
     name: String,
-    /// How many folders contain it.
+    /// Number of folders that contain it.
     depth: usize,
 }
 

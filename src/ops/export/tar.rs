@@ -83,7 +83,7 @@ struct PendingFolder {
     path: String,
     /// Name in the archive.
     name: String,
-    /// How many folders contain it.
+    /// Number of folders that contain it.
     depth: usize,
 }
 

@@ -130,7 +130,7 @@ fn decode(text: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
     (decoded.len() == len).then_some(decoded)
 }
 
-/// What decrypts an archive.
+/// The key that decrypts an archive.
 #[derive(Debug, Clone)]
 pub enum ArchiveKey {
     /// A symmetric key, for profiles 1 and 2.
@@ -142,7 +142,7 @@ pub enum ArchiveKey {
 /// The keys that are known of an archive.
 #[derive(Debug, Clone, Default)]
 pub struct ArchiveKeys {
-    /// What decrypts it.
+    /// The key that decrypts it.
     pub key: Option<ArchiveKey>,
     /// The public key of its signer.
     pub signer: Option<SignerKey>,

@@ -226,7 +226,7 @@ fn any_changed_byte_is_an_error_at_its_place_and_never_other_contents() {
             ),
         }
     }
-    // What is not damaged is still read, and the check counts the rest.
+    // Undamaged segments are still read, and the check counts the rest.
     let mut changed = bytes.clone();
     let last = bytes.len() - 1;
     changed[last] ^= 1;
