@@ -59,6 +59,20 @@ pub struct Assumptions {
 }
 
 impl Assumptions {
+    /// The texts of all decisions; a size follows those that end in `=`.
+    pub const CHOICES: [&str; 10] = [
+        "size=",
+        "band-size=",
+        "orphans=remove",
+        "orphans=restore",
+        "directory=0",
+        "directory=1",
+        "map=primary",
+        "map=alternate",
+        "header=primary",
+        "header=alternate",
+    ];
+
     /// Adds one `KEY=VALUE`. [`Kind::Invalid`] if the key is unknown, its value is invalid, or it
     /// was given before.
     pub fn add(&mut self, text: &str) -> Result<()> {
@@ -207,6 +221,19 @@ impl Undecided {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_listed_choice_is_one() {
+        for choice in Assumptions::CHOICES {
+            let text = match choice.ends_with('=') {
+                true => format!("{choice}8m"),
+                false => choice.to_owned(),
+            };
+            let mut found = Assumptions::default();
+            found.add(&text).unwrap();
+            assert_ne!(found, Assumptions::default(), "{choice}");
+        }
+    }
 
     #[test]
     fn decisions_are_read_once_each() {

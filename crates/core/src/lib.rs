@@ -3,6 +3,14 @@
 //!
 //! Programs use it through `bandsaw` or `bandsaw-fs`, which export what they need of it.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod codec;
 pub mod crypt;

@@ -20,6 +20,7 @@ const BINARY: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// read, an index that was checked. One that does not fit becomes `usize::MAX`, not a small number.
 ///
 /// A number from disk that nothing bounds needs `usize::try_from`.
+#[allow(clippy::cast_possible_truncation, reason = "compared before")]
 pub const fn to_usize(number: u64) -> usize {
     debug_assert!(number <= usize::MAX as u64, "the caller bounds the number");
     if number <= usize::MAX as u64 {
@@ -110,6 +111,14 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// Returns a number with its noun: `1 byte`, `2 bytes`. The plural of `one` ends with an s.
+pub fn counted(number: u64, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {one}s"),
+    }
+}
+
 /// The return type of [`display`].
 #[derive(Debug, Clone, Copy)]
 pub struct Display(u64);
@@ -152,7 +161,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
         "s" => return Some(SECTOR),
         _ => {}
     }
-    let power = 1 + "kmgtpe".find(unit.chars().next()?)? as u32;
+    let power = 1 + narrow::<u32>("kmgtpe".find(unit.chars().next()?)?);
     match unit.get(1..)? {
         "" | "ib" => Some(1 << (10 * power)),
         "b" => Some(1000_u64.pow(power)),
@@ -168,7 +177,7 @@ fn fraction_bytes(digits: &str, unit: u64) -> Option<u64> {
     if digits.len() > MAX_FRACTION_DIGITS {
         return None;
     }
-    let scale = 10_u128.pow(digits.len() as u32);
+    let scale = 10_u128.pow(narrow(digits.len()));
     let bytes = digits.parse::<u128>().ok()? * u128::from(unit);
     if bytes.is_multiple_of(scale) {
         u64::try_from(bytes / scale).ok()

@@ -1,6 +1,8 @@
 //! Apple Data Compression: literal runs and two kinds of matches, byte-aligned. Source:
 //! docs/formats/udif.md §6.
 
+use crate::size::narrow;
+
 use super::{CodecError, TOO_LONG, TOO_SHORT};
 
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
@@ -125,11 +127,11 @@ impl Match {
     }
 
     fn put(self, packed: &mut Vec<u8>) {
-        let [high, low] = ((self.distance - 1) as u16).to_be_bytes();
+        let [high, low] = narrow::<u16>(self.distance - 1).to_be_bytes();
         if self.is_short() {
-            packed.extend([((self.length - SHORT.least) << 2) as u8 | high, low]);
+            packed.extend([narrow::<u8>((self.length - SHORT.least) << 2) | high, low]);
         } else {
-            packed.extend([0x40 | (self.length - LONG.least) as u8, high, low]);
+            packed.extend([0x40 | narrow::<u8>(self.length - LONG.least), high, low]);
         }
     }
 }
@@ -229,7 +231,7 @@ impl AdcEncoder {
         let three = plain.get(at..at + SHORT.least)?;
         let value = u32::from(three[0]) | u32::from(three[1]) << 8 | u32::from(three[2]) << 16;
         let hash = (value.wrapping_mul(0x9E37_79B1) >> (32 - HASHES.trailing_zeros())) as usize;
-        let earlier = std::mem::replace(&mut self.latest[hash], at as u32 + 1);
+        let earlier = std::mem::replace(&mut self.latest[hash], narrow::<u32>(at) + 1);
         self.before[at % WINDOW] = earlier;
         Some(earlier)
     }
@@ -237,7 +239,7 @@ impl AdcEncoder {
 
 fn put_literals(literals: &[u8], packed: &mut Vec<u8>) {
     for run in literals.chunks(MAX_LITERALS) {
-        packed.push(0x7F + run.len() as u8);
+        packed.push(0x7F + narrow::<u8>(run.len()));
         packed.extend_from_slice(run);
     }
 }

@@ -1,5 +1,7 @@
 //! bzip2 streams, by the crate `bzip2`.
 
+use crate::size::to_usize;
+
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
 use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
@@ -8,18 +10,18 @@ use super::{BROKEN, CodecError, TOO_LONG, TOO_SHORT};
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let mut stream = super::with_memory(DECODER_STATE, || Decompress::new(false))?;
     loop {
-        let (taken, given) = (stream.total_in() as usize, stream.total_out() as usize);
+        let (taken, given) = (to_usize(stream.total_in()), to_usize(stream.total_out()));
         let status = stream
             .decompress(&packed[taken..], &mut plain[given..])
             .map_err(|error| CodecError::caused(BROKEN, error))?;
-        let full = stream.total_out() as usize == plain.len();
+        let full = to_usize(stream.total_out()) == plain.len();
         match status {
             Status::StreamEnd if full => return Ok(()),
             Status::StreamEnd => return Err(CodecError::new(TOO_SHORT)),
             Status::MemNeeded => return Err(CodecError::no_memory()),
             // No progress: the library needs more input than there is, or more output than is
             // allowed.
-            _ if (stream.total_in() as usize, stream.total_out() as usize) == (taken, given) => {
+            _ if (to_usize(stream.total_in()), to_usize(stream.total_out())) == (taken, given) => {
                 return Err(CodecError::new(if full { TOO_LONG } else { TOO_SHORT }));
             }
             _ => {}
@@ -43,7 +45,7 @@ pub(super) fn encode(plain: &[u8], packed: &mut Vec<u8>) -> Result<bool, CodecEr
     // The maximum block size: streams start with `BZh9`, as in all images of macOS.
     let mut stream = super::with_memory(MEMORY, || Compress::new(Compression::best(), 0))?;
     let status = stream.compress(plain, &mut packed[before..], Action::Finish);
-    packed.truncate(before + stream.total_out() as usize);
+    packed.truncate(before + to_usize(stream.total_out()));
     // Any status other than the end means that there was no room.
     Ok(
         status.map_err(|error| CodecError::caused("compression failed", error))?

@@ -11,7 +11,7 @@ use super::layout::{
 };
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
-use crate::size::to_usize;
+use crate::size::{counted, to_usize};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "encryption header";
@@ -118,7 +118,7 @@ fn check_end(needed: &RequiredLength, len: u64, problems: &mut Problems) {
         );
         problems.add(Severity::Damage, Error::corrupt(LAYER, len, cut));
     } else if len - end > PADDING {
-        let unused = format!("{} unused bytes after the data", len - end);
+        let unused = counted(len - end, "unused byte") + " after the data";
         problems.add(Severity::Note, Error::corrupt(LAYER, *end, unused));
     }
 }

@@ -1,63 +1,11 @@
-//! HMAC-SHA-256 with prepared pads of the key, and PBKDF2 over it, for the keys of APFS volumes.
+//! HMAC-SHA-256, and PBKDF2 over it, for the keys of APFS volumes and encrypted archives.
 
-use sha2::block_api::compress256;
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+use zeroize::Zeroizing;
 
 /// Size of a SHA-256 block in bytes.
 const BLOCK: usize = 64;
-const START: [u32; 8] = [
-    0x6A09_E667,
-    0xBB67_AE85,
-    0x3C6E_F372,
-    0xA54F_F53A,
-    0x510E_527F,
-    0x9B05_688C,
-    0x1F83_D9AB,
-    0x5BE0_CD19,
-];
-
-/// A key for HMAC-SHA-256: the states after its inner and its outer pad.
-#[derive(Zeroize, ZeroizeOnDrop)]
-struct HmacKey {
-    inner: [u32; 8],
-    outer: [u32; 8],
-}
-
-impl HmacKey {
-    /// Prepares a key of any length; one longer than 64 bytes is hashed first, as HMAC requires.
-    fn new(key: &[u8]) -> Self {
-        let mut block = Zeroizing::new([0; BLOCK]);
-        match block.get_mut(..key.len()) {
-            Some(start) => start.copy_from_slice(key),
-            None => block[..32].copy_from_slice(&Sha256::digest(key)),
-        }
-        let state = |pad: u8| {
-            let (mut state, padded) = (START, Zeroizing::new(block.map(|byte| byte ^ pad)));
-            compress256(&mut state, std::slice::from_ref(&*padded));
-            state
-        };
-        Self {
-            inner: state(0x36),
-            outer: state(0x5C),
-        }
-    }
-
-    /// Returns the MAC of a message of the length of a hash, as in all but the first iteration of
-    /// PBKDF2.
-    fn chain(&self, mac: [u32; 8]) -> [u32; 8] {
-        let once = |mut state: [u32; 8], words: [u32; 8]| {
-            let mut block = [0; BLOCK];
-            block[..32].copy_from_slice(&to_bytes(&words));
-            block[32] = 0x80;
-            // 64 bytes of pad and 32 of message.
-            block[BLOCK - 8..].copy_from_slice(&(96_u64 * 8).to_be_bytes());
-            compress256(&mut state, &[block]);
-            state
-        };
-        once(self.outer, once(self.inner, mac))
-    }
-}
 
 /// Returns the HMAC-SHA-256 of a message.
 pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
@@ -71,45 +19,16 @@ pub(super) fn hmac_sha256_of(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
         Some(start) => start.copy_from_slice(key),
         None => block[..32].copy_from_slice(&Sha256::digest(key)),
     }
-    let hash = |pad: u8, parts: &[&[u8]]| -> [u8; 32] {
-        let padded = Zeroizing::new(block.map(|byte| byte ^ pad));
-        let mut hasher = Sha256::new().chain_update(padded.as_slice());
-        parts.iter().for_each(|part| hasher.update(part));
-        hasher.finalize().into()
-    };
-    hash(0x5C, &[&hash(0x36, parts)])
+    let mut mac = Hmac::<Sha256>::new((&*block).into());
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
 }
 
 /// Derives 32 bytes with PBKDF2-HMAC-SHA-256.
 pub fn pbkdf2_sha256(password: &[u8], salt: &[u8], iterations: u32) -> Zeroizing<[u8; 32]> {
-    let key = HmacKey::new(password);
-    let first = Zeroizing::new(hmac_sha256(
-        password,
-        &[salt, &1_u32.to_be_bytes()].concat(),
-    ));
-    let mut mac = [0; 8];
-    for (word, bytes) in mac.iter_mut().zip(first.as_chunks::<4>().0) {
-        *word = u32::from_be_bytes(*bytes);
-    }
-    let mut sum = mac;
-    for _ in 1..iterations {
-        mac = key.chain(mac);
-        for (sum, word) in sum.iter_mut().zip(mac) {
-            *sum ^= word;
-        }
-    }
-    mac.zeroize();
-    let derived = Zeroizing::new(to_bytes(&sum));
-    sum.zeroize();
+    let mut derived = Zeroizing::new([0; 32]);
+    pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut *derived);
     derived
-}
-
-fn to_bytes(words: &[u32; 8]) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
-        bytes.copy_from_slice(&word.to_be_bytes());
-    }
-    bytes
 }
 
 #[cfg(test)]

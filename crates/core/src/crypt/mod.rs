@@ -4,14 +4,6 @@
 //! [`Device`] decrypts a single encrypted file; the bands of a sparse bundle use `CipherBlocks`
 //! themselves, because only they distinguish gaps. Neither detects changes of the cipher text: the
 //! format has no integrity check. Source: docs/formats/encrypted.md.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
-)]
 
 pub mod aea;
 mod aes;

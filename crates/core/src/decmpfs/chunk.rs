@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use super::pack::PackOptions;
 use super::{LAYER, Method};
 use crate::codec::{self, Codec, Encoder, LzvnEncoder};
+use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
 /// Returns true if a chunk that starts with `first` is stored uncompressed after that byte.
@@ -96,7 +97,7 @@ impl ChunkEncoder {
             // plain bytes.
             Self::Lzfse(_) => {
                 packed.extend(b"bvx-");
-                packed.extend((plain.len() as u32).to_le_bytes());
+                packed.extend(narrow::<u32>(plain.len()).to_le_bytes());
             }
         }
         packed.extend_from_slice(plain);

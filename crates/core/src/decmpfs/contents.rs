@@ -10,6 +10,7 @@ use super::fork::PackedFork;
 use super::table::ChunkTable;
 use super::{CHUNK, LAYER, Method, chunk};
 use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
+use crate::size::to_usize;
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
@@ -61,7 +62,7 @@ impl Contents {
         let single = places.len() <= 1;
         let mut work = places
             .into_iter()
-            .zip(plain.chunks_mut(CHUNK as usize))
+            .zip(plain.chunks_mut(to_usize(CHUNK)))
             .zip(chunks);
         let one = |((place, plain), number): ((Range<u64>, &mut [u8]), u64)| {
             self.decode_one(&place, plain).map_err(|error| {
@@ -96,7 +97,7 @@ impl Contents {
             chunk + 1
         };
         let bytes = self.bytes(&(chunk..end));
-        let mut plain = vec![0; (bytes.end - bytes.start) as usize];
+        let mut plain = vec![0; to_usize(bytes.end - bytes.start)];
         self.decode(chunk..end, &mut plain)?;
         Ok(RecentChunks {
             chunks: chunk..end,
@@ -136,7 +137,7 @@ impl BlockDevice for Contents {
             let is_rest = end == self.len && !is_kept;
             if at.is_multiple_of(CHUNK) && (is_rest || whole >= chunk + AHEAD) {
                 let bytes = self.bytes(&(chunk..whole));
-                let (now, later) = rest.split_at_mut((bytes.end - bytes.start) as usize);
+                let (now, later) = rest.split_at_mut(to_usize(bytes.end - bytes.start));
                 self.decode(chunk..whole, now)?;
                 (at, rest) = (bytes.end, later);
                 continue;
@@ -146,9 +147,9 @@ impl BlockDevice for Contents {
             }
             let bytes = self.bytes(&recent.chunks);
             let stop = end.min(bytes.end);
-            let (now, later) = rest.split_at_mut((stop - at) as usize);
+            let (now, later) = rest.split_at_mut(to_usize(stop - at));
             now.copy_from_slice(
-                &recent.plain[(at - bytes.start) as usize..(stop - bytes.start) as usize],
+                &recent.plain[to_usize(at - bytes.start)..to_usize(stop - bytes.start)],
             );
             (at, rest) = (stop, later);
         }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::device::{Access, BlockDevice, BlockDeviceExt, Info};
+use crate::device::{BlockDevice, BlockDeviceExt, Info};
+use crate::size::to_usize;
 
 /// Maximum length of a fork that is read as a whole, in bytes.
 const SMALL: u64 = 2 * super::CHUNK;
@@ -21,7 +22,7 @@ impl PackedFork {
     pub(super) fn new(fork: Arc<dyn BlockDevice>) -> Result<Self> {
         let len = fork.info().len;
         if len <= SMALL {
-            Ok(Self::Memory(fork.read_vec(0, len as usize)?))
+            Ok(Self::Memory(fork.read_vec(0, to_usize(len))?))
         } else {
             Ok(Self::Device(fork))
         }
@@ -29,13 +30,7 @@ impl PackedFork {
 
     pub(super) fn info(&self) -> Info {
         match self {
-            Self::Memory(bytes) => Info {
-                len: bytes.len() as u64,
-                block: 512,
-                write: 1,
-                discard: 1,
-                access: Access::ReadOnly,
-            },
+            Self::Memory(bytes) => Info::read_only(bytes.len() as u64),
             Self::Device(fork) => fork.info(),
         }
     }
@@ -43,7 +38,7 @@ impl PackedFork {
     /// Fills `buf` from `offset`, all of which must be within the fork.
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
-            Self::Memory(bytes) => buf.copy_from_slice(&bytes[offset as usize..][..buf.len()]),
+            Self::Memory(bytes) => buf.copy_from_slice(&bytes[to_usize(offset)..][..buf.len()]),
             Self::Device(fork) => fork.read_at(offset, buf)?,
         }
         Ok(())
@@ -59,12 +54,12 @@ impl PackedFork {
             static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         let fork = match self {
-            Self::Memory(bytes) => return each(&bytes[place.start as usize..place.end as usize]),
+            Self::Memory(bytes) => return each(&bytes[to_usize(place.start)..to_usize(place.end)]),
             Self::Device(fork) => fork,
         };
         // Taken rather than borrowed: the underlying device may be in a compressed file, too.
         let mut packed = PACKED.take();
-        packed.resize((place.end - place.start) as usize, 0);
+        packed.resize(to_usize(place.end - place.start), 0);
         let result = fork
             .read_at(place.start, &mut packed)
             .and_then(|()| each(&packed));

@@ -27,6 +27,7 @@ use self::layout::{HeaderRaw, MAGIC, MAX_ATTRIBUTE};
 use self::table::ChunkTable;
 use self::zeros::Zeros;
 use crate::device::{BlockDevice, Memory};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 pub use self::pack::{Bounds, MAX_LEN, PackOptions, PackedFile, PlainContents, pack};
@@ -169,7 +170,7 @@ fn inline(compression: Compression, method: Method, packed: &[u8]) -> Result<Vec
             format!("{size} bytes do not fit in an attribute: the maximum is {MAX_INLINE}");
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }
-    let len = size as usize;
+    let len = to_usize(size);
     if number == 1 {
         return match packed.len() == len {
             true => Ok(packed.to_vec()),

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes, little_endian::U32};
 use super::fork::PackedFork;
 use super::layout::{EntryRaw, RESOURCES, ResourceForkRaw, ResourceRaw};
 use super::{CHUNK, LAYER, Method};
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// Maximum length of a compressed chunk in bytes: twice its contents, because LZFSE can make chunks
@@ -108,7 +109,7 @@ impl ChunkTable {
 
     /// Returns the ranges of `chunks` in the fork. Allocates at most the length of the fork.
     pub(super) fn places(&self, fork: &PackedFork, chunks: Range<u64>) -> Result<Vec<Range<u64>>> {
-        let count = (chunks.end - chunks.start) as usize;
+        let count = to_usize(chunks.end - chunks.start);
         match self.form {
             Form::Resource { base } => {
                 let at = base + 4 + chunks.start * size_of::<EntryRaw>() as u64;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::LAYER;
 use crate::Result;
-use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
+use crate::device::{BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 
 #[derive(Debug)]
 pub(super) struct Zeros {
@@ -13,13 +13,7 @@ pub(super) struct Zeros {
 
 impl BlockDevice for Zeros {
     fn info(&self) -> Info {
-        Info {
-            len: self.len,
-            block: 512,
-            write: 1,
-            discard: 1,
-            access: Access::ReadOnly,
-        }
+        Info::read_only(self.len)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -12,13 +12,14 @@ use super::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, Extent, ExtentKind, FileRange, Info,
 };
 use crate::platform::{FileExt, nodes};
+use crate::size::to_usize;
 use crate::sync::{Mutex, RwLock};
 use crate::{Error, Result};
 
 const LAYER: &str = "copy-on-write device";
 /// Bytes of a chunk, the unit of changes.
 const CHUNK: u64 = 4096;
-const CHUNK_LEN: usize = CHUNK as usize;
+const CHUNK_LEN: usize = to_usize(CHUNK);
 /// Bytes of a sector, of which a chunk records whether it was changed: those beside it may change
 /// below before the changes are applied.
 const SECTOR: usize = CHUNK_LEN / 8;
@@ -251,9 +252,9 @@ impl Changes {
         while at < range.end {
             let (number, within) = (at / CHUNK, (at % CHUNK) as usize);
             let end = range.end.min((number + 1) * CHUNK);
-            let length = (end - at) as usize;
-            let new = bytes
-                .map(|bytes| &bytes[(at - range.start) as usize..(end - range.start) as usize]);
+            let length = to_usize(end - at);
+            let new =
+                bytes.map(|bytes| &bytes[to_usize(at - range.start)..to_usize(end - range.start)]);
             at = end;
             if length == CHUNK_LEN && new.is_none() {
                 let (bytes, changed) = (Bytes::Zero, u8::MAX);
@@ -280,7 +281,7 @@ impl Changes {
                 None => {
                     let mut whole = Box::new([0; CHUNK_LEN]);
                     let start = number * CHUNK;
-                    let shown = (start + CHUNK).min(state.through).saturating_sub(start) as usize;
+                    let shown = to_usize((start + CHUNK).min(state.through).saturating_sub(start));
                     if let Some(below) = below.filter(|_| length < CHUNK_LEN && shown > 0) {
                         below.read_at(start, &mut whole[..shown])?;
                     }
@@ -388,7 +389,7 @@ impl BlockDevice for CowDevice {
             reads.push(offset..end);
         }
         let state = self.changes.state.read();
-        let shown = end.min(state.through).saturating_sub(offset) as usize;
+        let shown = to_usize(end.min(state.through).saturating_sub(offset));
         match &self.below {
             Some(below) => {
                 buf[shown..].fill(0);
@@ -402,8 +403,8 @@ impl BlockDevice for CowDevice {
             let start = number * CHUNK;
             let (from, to) = (start.max(offset), (start + CHUNK).min(end));
             let bytes = self.changes.spill.read(&chunk.bytes)?;
-            let place = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            place.copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
+            let place = &mut buf[to_usize(from - offset)..to_usize(to - offset)];
+            place.copy_from_slice(&bytes[to_usize(from - start)..to_usize(to - start)]);
         }
         Ok(())
     }
@@ -515,7 +516,7 @@ mod tests {
         assert_eq!(device.read_vec(0, 23_000).unwrap(), expected);
         assert_eq!(device.read_vec(513, 17_000).unwrap(), expected[513..17_513]);
         assert_eq!(below.to_vec(), vec![7; 23_000]);
-        // What is beside a change may change below.
+        // Bytes beside a change may change below.
         below.write_at(512, &[9; 10]).unwrap();
         expected[512..522].fill(9);
         device.apply(0..1024, &*below).unwrap();

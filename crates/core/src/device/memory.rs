@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};
+use crate::size::to_usize;
 use crate::sync::RwLock;
 use crate::{Error, Result};
 
@@ -90,7 +91,7 @@ impl BlockDevice for Memory {
         self.check_writable()?;
         let mut bytes = self.bytes.write();
         info(&bytes, self.access).check_range(LAYER, &range)?;
-        bytes[range.start as usize..range.end as usize].fill(0);
+        bytes[to_usize(range.start)..to_usize(range.end)].fill(0);
         Ok(())
     }
 
@@ -135,5 +136,5 @@ fn info(bytes: &[u8], access: Access) -> Info {
 /// truncate them.
 fn place(bytes: &[u8], offset: u64, length: u64) -> Result<Range<usize>> {
     let end = info(bytes, Access::ReadOnly).check(LAYER, offset, length)?;
-    Ok(offset as usize..end as usize)
+    Ok(to_usize(offset)..to_usize(end))
 }

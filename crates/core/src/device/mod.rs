@@ -89,6 +89,17 @@ pub struct Info {
 }
 
 impl Info {
+    /// Returns the properties of `len` bytes that can be read in pieces of any size, and not changed.
+    pub const fn read_only(len: u64) -> Self {
+        Self {
+            len,
+            block: 512,
+            write: 1,
+            discard: 1,
+            access: Access::ReadOnly,
+        }
+    }
+
     /// Returns the end of a range. Fails if it exceeds the length.
     pub fn check(&self, layer: &'static str, offset: u64, length: u64) -> Result<u64> {
         match offset.checked_add(length) {

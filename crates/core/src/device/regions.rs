@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{AfterDiscard, BlockDevice, ExtentKind, is_zero as is_zero_slice};
 use crate::Result;
+use crate::size::to_usize;
 
 /// Bytes read at a time.
 const PIECE: u64 = 256 << 10;
@@ -34,7 +35,7 @@ pub fn is_zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
             extent.len
         };
         if extent.kind == ExtentKind::Data {
-            buf.resize(len as usize, 0);
+            buf.resize(to_usize(len), 0);
             device.read_at(at, &mut buf)?;
             if !is_zero_slice(&buf) {
                 return Ok(false);
@@ -60,8 +61,8 @@ pub fn are_equal(device: &dyn BlockDevice, one: u64, other: u64, len: u64) -> Re
         let mut piece = first.len.min(second.len);
         if first.kind == ExtentKind::Data || second.kind == ExtentKind::Data {
             piece = piece.min(PIECE);
-            left.resize(piece as usize, 0);
-            right.resize(piece as usize, 0);
+            left.resize(to_usize(piece), 0);
+            right.resize(to_usize(piece), 0);
             device.read_at(a.start, &mut left)?;
             device.read_at(b.start, &mut right)?;
             if left != right {
@@ -85,7 +86,7 @@ pub fn copy(device: &dyn BlockDevice, from: u64, to: u64, len: u64) -> Result<()
         }
         while done < end {
             let piece = PIECE.min(end - done);
-            buf.resize(piece as usize, 0);
+            buf.resize(to_usize(piece), 0);
             device.read_at(from + done, &mut buf)?;
             device.write_at(to + done, &buf)?;
             done += piece;
@@ -108,7 +109,7 @@ pub fn copy_all(source: &dyn BlockDevice, target: &dyn BlockDevice) -> Result<()
             extent.len
         };
         if extent.kind == ExtentKind::Data {
-            buf.resize(piece as usize, 0);
+            buf.resize(to_usize(piece), 0);
             source.read_at(at, &mut buf)?;
             target.write_at(at, &buf)?;
         }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::size::to_usize;
 use crate::sync::{Condvar, Mutex};
 
 /// Number of shards: more than the likely number of threads; a power of two, so that adjacent units
@@ -101,7 +102,7 @@ impl UnitLocks {
     }
 
     fn shard(&self, unit: u64) -> &Shard {
-        &self.shards[(unit % SHARDS as u64) as usize]
+        &self.shards[to_usize(unit % SHARDS as u64)]
     }
 
     /// Acquires a lock. Returns false if it is lent and `hold` does not wait for loans.

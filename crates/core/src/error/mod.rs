@@ -113,7 +113,7 @@ reasons! {
     CaseIgnored = "case-ignored",
     /// The names of two sources are the same on the volume.
     SameName = "same-name",
-    /// The target exists, and overwriting was not asked for.
+    /// The target exists, and is not to be overwritten.
     Exists = "exists",
     /// The image does not exist.
     NoSuchImage = "no-such-image",
@@ -123,6 +123,12 @@ reasons! {
     NoSuchVolume = "no-such-volume",
     /// The volume has no such path.
     NoSuchPath = "no-such-path",
+    /// The bundle or volume has no such snapshot.
+    NoSuchSnapshot = "no-such-snapshot",
+    /// The bundle has no such state, or none at all.
+    NoSuchState = "no-such-state",
+    /// The object has no such extended attribute.
+    NoSuchAttribute = "no-such-attribute",
     /// A name is longer than the volume allows.
     NameTooLong = "name-too-long",
     /// A layer of a stack was made over another image, or the image below it was changed since.
@@ -155,7 +161,7 @@ pub enum Subject {
 
 /// An error with its kind, the layer that reported it, the place, the file and the cause.
 ///
-/// `Display` is one line for people: `file: layer: path: at byte N: what was expected: cause`.
+/// `Display` is one line for people: `file: part: layer: path: at byte N: what was expected: cause`.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -166,6 +172,8 @@ struct Inner {
     subjects: Vec<Subject>,
     message: Cow<'static, str>,
     file: Option<String>,
+    /// The file in `file`, if that is a folder.
+    part: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -182,6 +190,7 @@ impl Error {
             subjects: Vec::new(),
             message,
             file: None,
+            part: None,
             source: None,
         }))
     }
@@ -246,6 +255,13 @@ impl Error {
         Self::new(Kind::Io, layer, format!("cannot {doing}")).caused_by(source.into())
     }
 
+    /// Replaces the layer: for a program with its own name for the operation.
+    #[must_use]
+    pub fn of_layer(mut self, layer: &'static str) -> Self {
+        self.0.layer = layer;
+        self
+    }
+
     /// Sets the reason, which callers can act on.
     #[must_use]
     pub fn because(mut self, reason: Reason) -> Self {
@@ -274,29 +290,54 @@ impl Error {
         self
     }
 
-    /// Sets the file, unless a lower layer has set one already. Secrets of a URL are removed.
+    /// Sets the file, unless a lower layer has set one already. If that is a folder, and its part is in
+    /// `file`, `file` is named and the rest is its part. A temporary file or folder beside it,
+    /// `.NAME.…`, from which it is made, is replaced, in causes too. Secrets of a URL are removed.
     #[must_use]
     pub fn in_file(mut self, file: impl AsRef<Path>) -> Self {
-        self.0
-            .file
-            .get_or_insert_with(|| redacted(&shown(file.as_ref())).into_owned());
+        let file = file.as_ref();
+        if let (Some(folder), Some(part)) = (&self.0.file, &self.0.part)
+            && let Ok(rest) = Path::new(folder).join(part).strip_prefix(file)
+        {
+            self.0.part = Some(shown(rest)).filter(|rest| !rest.is_empty());
+            self.0.file = Some(shown(file));
+        }
+        self.0.file = Some(match self.0.file.take() {
+            None => redacted(&shown(file)).into_owned(),
+            Some(set) => match at_target(Path::new(&set), file) {
+                Some(target) => shown(target),
+                None => set,
+            },
+        });
+        if let Some(source) = self.0.source.take() {
+            self.0.source = Some(match source.downcast::<Self>() {
+                Ok(cause) if cause.0.file.is_some() => Box::new(cause.in_file(file)),
+                Ok(cause) => cause,
+                Err(other) => other,
+            });
+        }
         self
     }
 
-    /// Names `target` instead of the temporary file or folder beside it, `.NAME.…`, from which it is
-    /// made.
+    /// Sets the file to a folder such as a sparse bundle, and its part to the file `name` in it, unless
+    /// a lower layer has set a file already.
     #[must_use]
-    pub fn of_new(mut self, target: &Path) -> Self {
-        if let Some(file) = &mut self.0.file
-            && let Some(named) = at_target(Path::new(file), target)
-        {
-            *file = named.display().to_string();
-        }
-        if let Some(source) = self.0.source.take() {
-            self.0.source = Some(match source.downcast::<Self>() {
-                Ok(cause) => Box::new(cause.of_new(target)),
-                Err(other) => other,
-            });
+    pub fn in_folder(self, folder: impl AsRef<Path>, name: &str) -> Self {
+        self.in_part(name).in_file(folder)
+    }
+
+    /// Sets the part to the file `name` in a folder that a higher layer names, unless a lower layer has
+    /// set a part or a file already.
+    #[must_use]
+    pub fn in_part(mut self, name: &str) -> Self {
+        if self.0.file.is_none() && self.0.part.is_none() {
+            // Temporary names inside a bundle mean nothing to its user.
+            let names = name
+                .split('/')
+                .take_while(|name| !name.starts_with(".new-"));
+            let part = names.collect::<Vec<_>>().join("/");
+            let part = part.trim_end_matches('/');
+            self.0.part = (!part.is_empty()).then(|| part.to_owned());
         }
         self
     }
@@ -322,10 +363,12 @@ impl Error {
             subjects,
             message,
             file,
+            part,
             source,
         } = &*self.0;
         let source = source.as_ref().map(|source| source.to_string().into());
-        let (place, message, file) = (place.clone(), message.clone(), file.clone());
+        let (place, message) = (place.clone(), message.clone());
+        let (file, part) = (file.clone(), part.clone());
         Self(Box::new(Inner {
             kind: *kind,
             reason: *reason,
@@ -334,6 +377,7 @@ impl Error {
             subjects: subjects.clone(),
             message,
             file,
+            part,
             source,
         }))
     }
@@ -384,6 +428,11 @@ impl Error {
     /// Returns the file in which the error occurred, if known.
     pub fn file(&self) -> Option<&str> {
         self.0.file.as_deref()
+    }
+
+    /// Returns the file in [`file`](Self::file), if that is a folder such as a sparse bundle.
+    pub fn part(&self) -> Option<&str> {
+        self.0.part.as_deref()
     }
 
     /// Returns the text without file, layer, place and cause.
@@ -443,7 +492,13 @@ impl fmt::Display for Error {
         if let Some(file) = &self.0.file {
             write!(f, "{file}: ")?;
         }
-        write!(f, "{}: ", self.0.layer)?;
+        if let Some(part) = &self.0.part {
+            write!(f, "{part}: ")?;
+        }
+        // That the host's file or folder failed is evident from its path.
+        if self.0.file.is_none() || !["file", "folder"].contains(&self.0.layer) {
+            write!(f, "{}: ", self.0.layer)?;
+        }
         let paths: Vec<&str> = self.paths().collect();
         if !paths.is_empty() {
             write!(f, "{}: ", paths.join(", "))?;
@@ -496,7 +551,7 @@ mod tests {
         let error = Error::io("file", "open", source).in_file("a");
         assert_eq!(
             error.to_string(),
-            "a: file: cannot open: No such file or directory"
+            "a: cannot open: No such file or directory"
         );
         assert_eq!(without_number("a (os error b)"), "a (os error b)");
     }
@@ -526,13 +581,11 @@ mod tests {
         let error = |file: &str| {
             let inner = Error::new(Kind::Io, "folder", "make").in_file(file);
             let outer = Error::new(Kind::Io, "create", "failed").in_file(file);
-            outer
-                .caused_by(inner)
-                .of_new(Path::new("to/n.sparsebundle"))
+            outer.caused_by(inner).in_file("to/n.sparsebundle")
         };
         assert_eq!(
             error("to/.n.sparsebundle.new-7/bands").to_string(),
-            "to/n.sparsebundle/bands: create: failed: to/n.sparsebundle/bands: folder: make"
+            "to/n.sparsebundle/bands: create: failed: to/n.sparsebundle/bands: make"
         );
         assert_eq!(
             error("to/..n.sparsebundle.volume.new-7").file(),
@@ -545,5 +598,33 @@ mod tests {
         ] {
             assert_eq!(error(other).file(), Some(other));
         }
+    }
+
+    #[test]
+    fn a_bundle_is_named_before_its_part() {
+        let error = |name: &str| {
+            let error = Error::io("folder", "open", std::io::Error::from_raw_os_error(13));
+            error.in_folder("to/n.sparsebundle", name)
+        };
+        let inside = error("bands/0");
+        assert_eq!(
+            inside.to_string(),
+            "to/n.sparsebundle: bands/0: cannot open: Permission denied"
+        );
+        assert_eq!(inside.file(), Some("to/n.sparsebundle"));
+        assert_eq!(inside.duplicate().part(), Some("bands/0"));
+        let temporary = error(".bandsaw/states/.new-1-2/bands");
+        assert_eq!(temporary.part(), Some(".bandsaw/states"));
+        assert_eq!(error("").part(), None);
+        // The folder of a bundle is a store, too.
+        let above = Error::new(Kind::Io, "folder", "make");
+        let above = above.in_folder("to", "n.sparsebundle/bands");
+        assert_eq!(above.file(), Some("to"));
+        let above = above.in_file("to/n.sparsebundle");
+        assert_eq!(above.file(), Some("to/n.sparsebundle"));
+        assert_eq!(above.part(), Some("bands"));
+        let lower = Error::new(Kind::Io, "folder", "make").in_file("a");
+        let lower = lower.in_folder("b", "c");
+        assert_eq!((lower.file(), lower.part()), (Some("a"), None));
     }
 }

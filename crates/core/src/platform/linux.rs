@@ -110,7 +110,7 @@ pub fn can_punch_in(folder: &Path, named: bool) -> bool {
 fn frees_parts(file: &File) -> bool {
     const LEN: u64 = 256 << 10;
     let punched = file
-        .write_all_at(&vec![0xA5; LEN as usize], 0)
+        .write_all_at(&vec![0xA5; crate::size::to_usize(LEN)], 0)
         .and_then(|()| punch_hole(file, 0, LEN));
     match punched {
         Ok(true) => file

@@ -1,4 +1,4 @@
-//! What Linux and macOS have in common, and Windows does otherwise (`windows.rs`).
+//! Functions that Linux and macOS have in common; those of Windows are in `windows.rs`.
 
 use std::ffi::OsStr;
 use std::fs::{File, FileType, Metadata};

@@ -1,5 +1,5 @@
-//! What the library needs of Windows, where it reads images: the functions of `mod.rs` and `unix.rs`
-//! that are used there. Files have no holes, and nothing is left behind to be removed.
+//! Functions of `mod.rs` and `unix.rs` for Windows, as far as images are read there. Files have no
+//! holes, and nothing is left behind to be removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileType, Metadata};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Store;
-use crate::Result;
+use crate::{Error, Result};
 
 /// The kind of a name in a folder of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,11 @@ pub struct Attributes {
 pub trait HostStore: Store {
     /// Returns the path of `name` on the host; of the folder itself for "".
     fn host_path(&self, name: &str) -> PathBuf;
+
+    /// Returns an error that names the folder, or the bundle that holds it, and `name` in it.
+    fn named(&self, error: Error, name: &str) -> Error {
+        error.in_folder(self.host_path(""), name)
+    }
 
     /// Returns the store of another folder of this host, which need not exist. Its
     /// [`sync`](Store::sync) covers only the names that are changed through it.

@@ -3,6 +3,8 @@
 //! Matches are found in chains of positions whose next four bytes have the same hash. Of the
 //! matches at two adjacent positions the one that saves more is used.
 
+use crate::size::narrow;
+
 use super::{END, LONG, MIN_MATCH};
 
 /// Maximum distance of any opcode.
@@ -65,7 +67,7 @@ impl Match {
             distance if distance < NEAR => 2,
             _ => 3,
         };
-        self.len as isize - first - (self.len / MAX_LONG) as isize
+        self.len.cast_signed() - first - (self.len / MAX_LONG).cast_signed()
     }
 }
 
@@ -119,7 +121,7 @@ impl LzvnEncoder {
     /// Enters `place` for later searches.
     fn learn(&mut self, plain: &[u8], place: usize) {
         if let Some(hash) = hash(plain, place) {
-            self.before[place] = std::mem::replace(&mut self.last[hash], place as u32);
+            self.before[place] = std::mem::replace(&mut self.last[hash], narrow(place));
         }
     }
 
@@ -202,8 +204,8 @@ impl Output<'_> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(MAX_LONG));
             match now.len() {
-                len @ 1..LONG => self.packed.push(0xE0 | len as u8),
-                len => self.packed.extend([0xE0, (len - LONG) as u8]),
+                len @ 1..LONG => self.packed.push(0xE0 | narrow::<u8>(len)),
+                len => self.packed.extend([0xE0, narrow(len - LONG)]),
             }
             self.packed.extend_from_slice(now);
             bytes = later;
@@ -227,8 +229,8 @@ impl Output<'_> {
         }
         while left > 0 {
             match left.min(MAX_LONG) {
-                len @ 1..LONG => self.packed.push(0xF0 | len as u8),
-                len => self.packed.extend([0xF0, (len - LONG) as u8]),
+                len @ 1..LONG => self.packed.push(0xF0 | narrow::<u8>(len)),
+                len => self.packed.extend([0xF0, narrow(len - LONG)]),
             }
             left -= left.min(MAX_LONG);
         }
@@ -241,8 +243,8 @@ impl Output<'_> {
         let count = literals.len();
         // The codes of longer ones have other meanings.
         let short = found.len.min(10 - 2 * count);
-        let first = |low: usize| (count << 6 | (short - MIN_MATCH) << 3 | low) as u8;
-        let [x, y] = (found.distance as u16).to_le_bytes();
+        let first = |low: usize| narrow::<u8>(count << 6 | (short - MIN_MATCH) << 3 | low);
+        let [x, y] = narrow::<u16>(found.distance).to_le_bytes();
         let held = match found.distance {
             _ if same => {
                 self.packed.push(first(6));
@@ -254,9 +256,12 @@ impl Output<'_> {
             }
             distance if distance < MIDDLE => {
                 let len = found.len.min(MAX_MIDDLE);
-                let [x, y] = ((distance << 2 | (len - MIN_MATCH) & 3) as u16).to_le_bytes();
-                self.packed
-                    .extend([0xA0 | (count << 3 | (len - MIN_MATCH) >> 2) as u8, x, y]);
+                let [x, y] = narrow::<u16>(distance << 2 | (len - MIN_MATCH) & 3).to_le_bytes();
+                self.packed.extend([
+                    0xA0 | narrow::<u8>(count << 3 | (len - MIN_MATCH) >> 2),
+                    x,
+                    y,
+                ]);
                 len
             }
             _ => {

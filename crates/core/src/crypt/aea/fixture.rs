@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::derive::{KeySchedule, derivation_key, hkdf};
 use super::keys::{ArchiveKey, ArchiveKeys, SignerKey, SymmetricKey};
 use super::layout::{HeaderRaw, MAC, MAGIC, Profile, RootRaw, SegmentRaw, TailRaw};
-use super::scrypt::scrypt;
+use super::scrypt::derive;
 use super::segments::murmur_of_archive;
 use crate::codec::{Codec, Encoder, Level};
 use crate::crypt::Secret;
@@ -129,7 +129,7 @@ impl ArchiveFixture {
                 let mut salts = [0; 64];
                 hkdf(&[], &salt, &[b"AEA_SCRYPT"], &mut salts);
                 main_salt.copy_from_slice(&salts[32..]);
-                scrypt(PASSPHRASE.as_bytes(), &salts[..32], 0)
+                derive(PASSPHRASE.as_bytes(), &salts[..32], 0)
                     .unwrap_or_else(|error| panic!("{error}"))
             }
             other => panic!("{other:?} is not supported"),

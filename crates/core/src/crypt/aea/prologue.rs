@@ -10,7 +10,7 @@ use super::layout::{
     HEADER_SIZE, Header, HeaderRaw, MAGIC, Mac, Profile, RootHeader, TAIL_SIZE, TailRaw,
 };
 use super::metadata::{self, MetadataEntry};
-use super::scrypt::scrypt;
+use super::scrypt::derive;
 use super::signature::{self, SignatureState};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Reason, Result};
@@ -164,7 +164,7 @@ impl LockedArchive {
                 hkdf(&[], &*salt, &[b"AEA_SCRYPT"], &mut *salts);
                 let (of_scrypt, of_main) = salts.split_at(32);
                 salt.copy_from_slice(of_main);
-                scrypt(passphrase, of_scrypt, self.header.scrypt_strength)?
+                derive(passphrase, of_scrypt, self.header.scrypt_strength)?
             }
             (Profile::Passphrase, _) => {
                 let message = "the archive is encrypted: a passphrase is required";

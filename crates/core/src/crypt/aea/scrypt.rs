@@ -1,92 +1,35 @@
-//! scrypt (RFC 7914) over the crates' Salsa20/8 and SHA-256, with a block size of 8 and no
-//! parallelism, as archives use it.
+//! The keys of archives with a passphrase: scrypt (RFC 7914) with a block size of 8 and no
+//! parallelism.
 
-use salsa20::SalsaCore;
-use salsa20::cipher::StreamCipherCore;
-use salsa20::cipher::typenum::U4;
+use scrypt::Params;
 use zeroize::Zeroizing;
 
 use super::LAYER;
-use crate::crypt::hmac256::hmac_sha256_of;
-use crate::device;
 use crate::{Error, Result};
 
-/// Length of a block in bytes: 128 times the block size.
-const BLOCK: usize = 128 * 8;
-/// Length of half a unit of the mixing function in bytes.
-const CELL: usize = 64;
-/// The costs of the strengths in the header; as many kibibytes of memory are used. The strongest
-/// is 1 GiB, and refused.
-const COSTS: [usize; 3] = [0x4000, 0x10000, 0x40000];
+/// Binary logarithms of the costs of the strengths in the header: 16, 64 and 256 MiB of memory. The
+/// strongest takes 1 GiB, and is refused.
+const LOG_COSTS: [u8; 3] = [14, 16, 18];
 /// The largest strength of the format.
 const MAX_STRENGTH: u8 = 3;
 
 /// Derives 32 bytes from a passphrase. [`Kind::Limit`](crate::Kind::Limit) if it takes too much
 /// memory.
-pub(super) fn scrypt(passphrase: &[u8], salt: &[u8], strength: u8) -> Result<Zeroizing<[u8; 32]>> {
-    let Some(&cost) = COSTS.get(usize::from(strength)) else {
-        let message = match strength {
+pub(super) fn derive(passphrase: &[u8], salt: &[u8], strength: u8) -> Result<Zeroizing<[u8; 32]>> {
+    let limit = |message: String| Error::limit(LAYER, message).at(7);
+    let Some(&log_cost) = LOG_COSTS.get(usize::from(strength)) else {
+        return Err(limit(match strength {
             MAX_STRENGTH => {
                 "scrypt strength 3 takes 1 GiB of memory: at most 2 is supported".into()
             }
             _ => format!("unknown scrypt strength {strength}: expected 0 to {MAX_STRENGTH}"),
-        };
-        return Err(Error::limit(LAYER, message).at(7));
+        }));
     };
-    let mut block = Zeroizing::new([0; BLOCK]);
-    pbkdf2_once(passphrase, salt, &mut *block);
-    mix(&mut block, cost)?;
+    let params = Params::new(log_cost, 8, 1).map_err(|error| limit(error.to_string()))?;
     let mut derived = Zeroizing::new([0; 32]);
-    pbkdf2_once(passphrase, &*block, &mut *derived);
+    scrypt::scrypt(passphrase, salt, &params, &mut *derived)
+        .map_err(|error| limit(error.to_string()))?;
     Ok(derived)
-}
-
-/// PBKDF2-HMAC-SHA-256 with one iteration.
-fn pbkdf2_once(passphrase: &[u8], salt: &[u8], out: &mut [u8]) {
-    for (number, piece) in (1_u32..).zip(out.chunks_mut(32)) {
-        let hash = Zeroizing::new(hmac_sha256_of(passphrase, &[salt, &number.to_be_bytes()]));
-        piece.copy_from_slice(&hash[..piece.len()]);
-    }
-}
-
-/// The function ROMix. `cost` is a power of two.
-fn mix(block: &mut [u8; BLOCK], cost: usize) -> Result<()> {
-    let mut table = Zeroizing::new(device::zeros(cost * BLOCK)?);
-    let mut mixed = Zeroizing::new([0; BLOCK]);
-    for row in table.chunks_exact_mut(BLOCK) {
-        row.copy_from_slice(block);
-        mix_block(block, &mut mixed);
-        std::mem::swap(block, &mut *mixed);
-    }
-    for _ in 0..cost {
-        let at = BLOCK - CELL;
-        let number = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-        let row = number as usize & (cost - 1);
-        xor(block, &table[row * BLOCK..][..BLOCK]);
-        mix_block(block, &mut mixed);
-        std::mem::swap(block, &mut *mixed);
-    }
-    Ok(())
-}
-
-/// The function BlockMix.
-fn mix_block(block: &[u8; BLOCK], out: &mut [u8; BLOCK]) {
-    let mut cell = [0; CELL];
-    cell.copy_from_slice(&block[BLOCK - CELL..]);
-    for (number, next) in block.chunks_exact(CELL).enumerate() {
-        xor(&mut cell, next);
-        let mut words = [0; CELL / 4];
-        for (word, bytes) in words.iter_mut().zip(cell.as_chunks::<4>().0) {
-            *word = u32::from_le_bytes(*bytes);
-        }
-        SalsaCore::<U4>::from_raw_state(words).write_keystream_block((&mut cell).into());
-        let to = number / 2 * CELL + number % 2 * (BLOCK / 2);
-        out[to..to + CELL].copy_from_slice(&cell);
-    }
-}
-
-fn xor(to: &mut [u8], other: &[u8]) {
-    to.iter_mut().zip(other).for_each(|(a, b)| *a ^= b);
 }
 
 #[cfg(test)]
@@ -97,7 +40,7 @@ mod tests {
     /// RFC 7914, section 12, the third case: the first half.
     #[test]
     fn known_derived_key() {
-        let derived = scrypt(b"pleaseletmein", b"SodiumChloride", 0).unwrap();
+        let derived = derive(b"pleaseletmein", b"SodiumChloride", 0).unwrap();
         assert_eq!(
             derived[..],
             [
@@ -112,7 +55,7 @@ mod tests {
     fn too_much_memory_is_refused() {
         for strength in [3, 4, 255] {
             assert_eq!(
-                scrypt(b"x", b"y", strength).unwrap_err().kind(),
+                derive(b"x", b"y", strength).unwrap_err().kind(),
                 Kind::Limit
             );
         }

@@ -12,6 +12,7 @@ use super::layout::{
 use super::{CHUNK, Compression, LAYER, Method, Place, chunk};
 use crate::codec::Level;
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 use crate::{Error, Result};
 
 /// Maximum length of contents that are compressed, in bytes: macOS fails on longer ones (§6).
@@ -123,11 +124,11 @@ pub fn pack(
             format!("cannot compress {len} bytes: expected 1 to {MAX_LEN}"),
         ));
     }
-    let count = len.div_ceil(CHUNK) as usize;
+    let count = to_usize(len.div_ceil(CHUNK));
     let mut table = ChunkTable::new(packing.method, count);
     let batch = CHUNK * BATCH * rayon::current_num_threads() as u64;
     let mut read_from = |start: u64, bytes: &mut Vec<u8>| {
-        bytes.resize(batch.min(len - start) as usize, 0);
+        bytes.resize(to_usize(batch.min(len - start)), 0);
         read(start, bytes)
     };
     // The current input, and the next one.
@@ -202,7 +203,7 @@ fn len_of(chunks: &[Vec<u8>]) -> u64 {
 fn encode_all(bytes: &[u8], packing: PackOptions) -> Result<Vec<Vec<u8>>> {
     // One chunk per task, to balance the load between cores.
     bytes
-        .par_chunks(CHUNK as usize)
+        .par_chunks(to_usize(CHUNK))
         .with_max_len(1)
         .map(|bytes| chunk::encode(packing, bytes))
         .collect()
@@ -247,13 +248,13 @@ impl ChunkTable {
     }
 
     fn add(&mut self, len: usize) {
-        self.lens.push(len as u32);
+        self.lens.push(narrow(len));
     }
 
     /// Returns the bytes before the chunks, which end at `end`.
     fn head(&self, end: u64) -> Vec<u8> {
-        let end = end as u32; // checked with each batch
-        let mut at = self.len() as u32;
+        let end = narrow::<u32>(end); // checked with each batch
+        let mut at = narrow::<u32>(self.len());
         let mut next = |len: &u32| {
             at += len;
             at - len
@@ -271,13 +272,13 @@ impl ChunkTable {
             data: RESOURCES.into(),
             map: end.into(),
             data_len: (end - RESOURCES).into(),
-            map_len: (size_of::<MapRaw>() as u32).into(),
+            map_len: narrow::<u32>(size_of::<MapRaw>()).into(),
         };
         let mut head = fork.as_bytes().to_vec();
         head.resize(RESOURCES as usize, 0);
         let resource = ResourceRaw {
             len: (end - RESOURCES - 4).into(),
-            chunks: (self.count as u32).into(),
+            chunks: narrow::<u32>(self.count).into(),
         };
         head.extend(resource.as_bytes());
         for len in &self.lens {
@@ -301,7 +302,7 @@ impl ChunkTable {
         }
         MapRaw {
             types_at: 0x1C.into(),
-            names_at: (size_of::<MapRaw>() as u16).into(),
+            names_at: narrow::<u16>(size_of::<MapRaw>()).into(),
             kind: *b"cmpf",
             references_at: 0x0A.into(),
             id: 1.into(),

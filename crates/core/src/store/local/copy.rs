@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::device::is_zero;
 use crate::platform::{self, Next};
+use crate::size::to_usize;
 
 /// Bytes copied at a time if the kernel does not do it.
 const PIECE: usize = 1 << 20;
@@ -65,9 +66,9 @@ fn copy_bytes(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
 }
 
 fn copy_by_buffer(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
-    let mut buf = vec![0; PIECE.min((end - at) as usize)];
+    let mut buf = vec![0; PIECE.min(to_usize(end - at))];
     while at < end {
-        let piece = buf.len().min((end - at) as usize);
+        let piece = buf.len().min(to_usize(end - at));
         from.read_exact_at(&mut buf[..piece], at)?;
         // Holes that the host does not report are kept as well.
         if !is_zero(&buf[..piece]) {

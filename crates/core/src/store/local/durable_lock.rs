@@ -5,12 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::host_path::HostPath;
 use super::{FileMode, LAYER, file};
 use crate::store::{Lock, LockHandle};
 use crate::sync::Mutex;
@@ -22,7 +22,7 @@ pub(super) struct HeldLock {
     file: Mutex<Option<File>>,
     folder: Arc<File>,
     name: String,
-    path: PathBuf,
+    path: HostPath,
     /// The mode of the lock file, in case it must be created again.
     mode: FileMode,
 }
@@ -33,7 +33,7 @@ impl HeldLock {
     pub(super) fn new(
         file: File,
         (folder, name): (Arc<File>, &str),
-        path: PathBuf,
+        path: HostPath,
         mode: FileMode,
     ) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl LockHandle for HeldLock {
         match held.as_ref() {
             // The folder was removed or replaced: the bands are no longer reachable by name.
             Some(file) if !file::has_name(file) => {
-                return Err(file::removed(LAYER).in_file(self.path.parent().unwrap_or(&self.path)));
+                return Err(self.path.named(file::removed(LAYER)));
             }
             Some(file) if !platform::is_forgotten(file) => return Ok(()),
             _ => {}
@@ -61,12 +61,8 @@ impl LockHandle for HeldLock {
         // new one.
         *held = None;
         let lost = |why: String| {
-            Error::new(
-                Kind::Io,
-                LAYER,
-                format!("the file server lost the lock, and {why}"),
-            )
-            .in_file(&self.path)
+            let what = format!("the file server lost the lock, and {why}");
+            self.path.named(Error::new(Kind::Io, LAYER, what))
         };
         let file = match open(&self.folder, &self.name, Lock::Exclusive, self.mode) {
             Ok(Some(file)) => file,
@@ -120,7 +116,7 @@ mod tests {
             file: Mutex::new(None),
             folder: root,
             name: "lock".into(),
-            path,
+            path: HostPath::new(path),
             mode: FileMode::ANY,
         };
         held.revalidate().unwrap();

@@ -37,7 +37,23 @@ impl HostStore for Local {
     }
 
     fn elsewhere(&self, folder: &Path) -> Arc<dyn HostStore> {
-        Arc::new(Self::new(folder))
+        let mut store = Self::new(folder);
+        // Errors about a folder in a bundle name the bundle, too.
+        if let Some(rest) = folder
+            .strip_prefix(self.folders.root())
+            .ok()
+            .and_then(Path::to_str)
+        {
+            let names = [&*self.prefix, rest]
+                .into_iter()
+                .filter(|name| !name.is_empty());
+            store.prefix = names.collect::<Vec<_>>().join("/");
+        }
+        Arc::new(store)
+    }
+
+    fn named(&self, error: Error, name: &str) -> Error {
+        self.named(error, name)
     }
 
     fn attributes(&self, name: &str) -> Result<Option<Attributes>> {

@@ -29,6 +29,7 @@ use crate::sync::Mutex;
 use crate::{Error, Kind, Result, platform};
 use durable_lock::HeldLock;
 use folders::{Folders, split};
+use host_path::HostPath;
 use replace::{UNFINISHED, keep_mode, move_new, unfinished_name};
 
 pub use file::LocalFile;
@@ -43,6 +44,8 @@ const DEPTH: usize = 64;
 #[derive(Debug)]
 pub struct Local {
     folders: Folders,
+    /// The name of the folder in the bundle that errors name; empty for the bundle itself.
+    prefix: String,
     /// Folders from which the leftovers of killed processes have been removed.
     swept: Mutex<BTreeSet<String>>,
     /// The mode of new files and folders; determined when the first is created, unless set before.
@@ -56,6 +59,7 @@ impl Local {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folders: Folders::new(folder.into()),
+            prefix: String::new(),
             swept: Mutex::default(),
             mode: OnceLock::new(),
             modes: Vec::new(),
@@ -103,8 +107,22 @@ impl Local {
         self.folders.root().join(name)
     }
 
+    /// Returns the path of `name`, of which errors name the bundle first.
+    fn path_in_bundle(&self, name: &str) -> HostPath {
+        let (path, name) = match (name.trim_end_matches('/'), &*self.prefix) {
+            ("", prefix) => (self.folders.root().to_owned(), prefix.to_owned()),
+            (name, "") => (self.path(name), name.to_owned()),
+            (name, prefix) => (self.path(name), format!("{prefix}/{name}")),
+        };
+        HostPath::in_bundle(path, name)
+    }
+
+    fn named(&self, error: Error, name: &str) -> Error {
+        self.path_in_bundle(name).named(error)
+    }
+
     fn failed(&self, doing: &'static str, name: &str, source: impl Into<io::Error>) -> Error {
-        Error::io(LAYER, doing, source).in_file(self.path(name))
+        self.named(Error::io(LAYER, doing, source), name)
     }
 
     /// Opens the folder of a name; returns it and the name within it. `None`: there is no such
@@ -134,7 +152,7 @@ impl Local {
         if self.folders.lost() {
             let refused = "an earlier sync failed and may have lost files; open the image again \
                            to change it";
-            return Err(Error::new(Kind::Io, LAYER, refused).in_file(self.path(name)));
+            return Err(self.named(Error::new(Kind::Io, LAYER, refused), name));
         }
         Ok(())
     }
@@ -190,12 +208,8 @@ impl Local {
         each: &mut dyn FnMut(Entry<'_>) -> Result<()>,
     ) -> Result<()> {
         if depth == 0 {
-            return Err(Error::new(
-                Kind::Limit,
-                LAYER,
-                format!("too many levels of folders (limit {DEPTH})"),
-            )
-            .in_file(self.path(folder)));
+            let what = format!("too many levels of folders (limit {DEPTH})");
+            return Err(self.named(Error::limit(LAYER, what), folder));
         }
         let failed = |source: Errno| self.failed("list", folder, source);
         let open = self
@@ -266,7 +280,7 @@ impl Store for Local {
             last,
             (mode, permissions),
             OFlags::NOFOLLOW,
-            self.path(name),
+            self.path_in_bundle(name),
         )?;
         if creates && file.is_some() {
             self.mark(name);
@@ -308,7 +322,7 @@ impl Store for Local {
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
         self.check_changeable(from)?;
-        let missing = || Error::not_found(LAYER, from).in_file(self.folders.root());
+        let missing = || self.named(Error::not_found(LAYER, from), "");
         let (old, old_last) = self.place(from)?.ok_or_else(missing)?;
         let (new, new_last) = self.make_place(to)?;
         match rustix::fs::renameat(&*old, old_last, &*new, new_last) {
@@ -380,7 +394,7 @@ impl Store for Local {
             io::ErrorKind::IsADirectory => {
                 let what =
                     "expected a file, found a folder; move it to another place to change the image";
-                Error::new(Kind::Conflict, LAYER, what).in_file(self.path(name))
+                self.named(Error::new(Kind::Conflict, LAYER, what), name)
             }
             _ => self.failed("open the lock", name, source),
         })?;
@@ -392,16 +406,20 @@ impl Store for Local {
         }
         match platform::lock_soon(&file, mode == Lock::Exclusive) {
             Ok(true) if mode == Lock::Exclusive => {
-                let lock = HeldLock::new(file, (folder, last), self.path(name), self.mode(name));
+                let lock = HeldLock::new(
+                    file,
+                    (folder, last),
+                    self.path_in_bundle(name),
+                    self.mode(name),
+                );
                 Ok(Guard::watched(lock))
             }
             Ok(true) => Ok(Guard::new(file)),
-            Ok(false) => Err(file::in_use(LAYER, &file).in_file(self.path(name))),
-            Err(source) if source.kind() == io::ErrorKind::Unsupported => Err(Error::unsupported(
-                LAYER,
-                "the host file system does not support locks",
-            )
-            .in_file(self.path(name))),
+            Ok(false) => Err(self.named(file::in_use(LAYER, &file), "")),
+            Err(source) if source.kind() == io::ErrorKind::Unsupported => {
+                let what = "the host file system does not support locks";
+                Err(self.named(Error::unsupported(LAYER, what), ""))
+            }
             Err(source) => Err(self.failed("lock", name, source)),
         }
     }
@@ -410,8 +428,9 @@ impl Store for Local {
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::CLOEXEC);
 
 #[allow(
+    clippy::cast_sign_loss,
     clippy::unnecessary_cast,
-    reason = "the types of these fields differ between machines"
+    reason = "the types of these fields differ between machines; sizes are not negative"
 )]
 fn meta(stat: &Stat) -> Meta {
     let changed = (stat.st_ctime as u64)
@@ -571,7 +590,7 @@ mod tests {
         assert_eq!(error.kind(), Kind::Conflict);
         let text = error.to_string();
         assert!(
-            text.contains("/lock: ")
+            text.starts_with(&format!("{}: in use by ", folder.path().display()))
                 && (text.contains("this process") || text.contains("another process")),
             "{text}"
         );

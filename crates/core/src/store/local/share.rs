@@ -83,9 +83,7 @@ impl Local {
         });
         match source {
             Some(Ok(file)) => Ok(File::from(file)),
-            None | Some(Err(Errno::NOENT)) => {
-                Err(Error::not_found(LAYER, from).in_file(self.folders.root()))
-            }
+            None | Some(Err(Errno::NOENT)) => Err(self.named(Error::not_found(LAYER, from), "")),
             Some(Err(errno)) => Err(self.failed("open", from, errno)),
         }
     }

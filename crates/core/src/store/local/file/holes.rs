@@ -8,6 +8,7 @@ use super::LocalFile;
 use crate::Result;
 use crate::device::{BlockDevice, Extent, ExtentKind, ZEROS, is_zero};
 use crate::platform::{self, Next};
+use crate::size::to_usize;
 
 /// Minimum granularity of holes on any host, in bytes.
 const SECTOR: u64 = 512;
@@ -60,7 +61,7 @@ impl LocalFile {
         let mut stored = [0; PIECE];
         let mut at = range.start;
         while at < range.end {
-            let stored = &mut stored[..(range.end - at).min(PIECE as u64) as usize];
+            let stored = &mut stored[..to_usize((range.end - at).min(PIECE as u64))];
             let read = self.file.read_exact_at(stored, at);
             read.map_err(|source| self.failed("read", at, source))?;
             if !is_zero(stored) {

@@ -6,7 +6,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -69,7 +69,7 @@ impl LocalFile {
             path,
             (mode, FileMode::ANY),
             OFlags::empty(),
-            path.to_owned(),
+            HostPath::new(path.to_owned()),
         )
     }
 
@@ -81,7 +81,7 @@ impl LocalFile {
             path,
             (Open::CreateNew, permissions),
             OFlags::empty(),
-            path.to_owned(),
+            HostPath::new(path.to_owned()),
         )
     }
 
@@ -118,13 +118,13 @@ impl LocalFile {
         }
     }
 
-    /// Opens `name` in `folder`; `path` is used in errors.
+    /// Opens `name` in `folder`; errors name `path`.
     pub(super) fn open_at(
         folder: impl rustix::fd::AsFd,
         name: impl rustix::path::Arg,
         (mode, permissions): (Open, FileMode),
         more: OFlags,
-        path: PathBuf,
+        path: HostPath,
     ) -> Result<Option<Self>> {
         let (flags, access) = match mode {
             Open::Read => (OFlags::RDONLY, Access::ReadOnly),
@@ -141,18 +141,16 @@ impl LocalFile {
             Ok(file) => Self::new(File::from(file), access, path).map(Some),
             Err(Errno::NOENT) if matches!(mode, Open::Read | Open::Write) => Ok(None),
             Err(Errno::EXIST) if mode == Open::CreateNew => Ok(None),
-            Err(Errno::LOOP) => Err(Error::new(
-                Kind::Unsupported,
-                LAYER,
-                "is a symbolic link, which is not followed: name its target",
-            )
-            .in_file(path)),
-            Err(errno) => Err(Error::io(LAYER, "open", errno).in_file(path)),
+            Err(Errno::LOOP) => {
+                let what = "is a symbolic link, which is not followed: name its target";
+                Err(path.named(Error::unsupported(LAYER, what)))
+            }
+            Err(errno) => Err(path.named(Error::io(LAYER, "open", errno))),
         }
     }
 
-    fn new(file: File, access: Access, path: PathBuf) -> Result<Self> {
-        let failed = |source: io::Error| Error::io(LAYER, "read the length", source).in_file(&path);
+    fn new(file: File, access: Access, path: HostPath) -> Result<Self> {
+        let failed = |source: io::Error| path.named(Error::io(LAYER, "read the length", source));
         let meta = file.metadata().map_err(failed)?;
         let kind = meta.file_type();
         let Some(len) = length(&file, &meta).map_err(failed)? else {
@@ -161,16 +159,12 @@ impl LocalFile {
             } else {
                 "a special file"
             };
-            return Err(Error::new(
-                Kind::Unsupported,
-                LAYER,
-                format!("is {what}, expected a regular file or a disk"),
-            )
-            .in_file(path));
+            let what = format!("is {what}, expected a regular file or a disk");
+            return Err(path.named(Error::unsupported(LAYER, what)));
         };
         Ok(Self {
             file: Arc::new(file),
-            path: HostPath::new(path),
+            path,
             access,
             grain: grain(meta.blksize()),
             fixed_len: !kind.is_file(),
@@ -198,7 +192,7 @@ impl LocalFile {
         }
         rustix::fs::fstat(&self.file)
             .map(|stat| super::meta(&stat))
-            .map_err(|errno| Error::io(LAYER, "read metadata", errno).in_file(self.path()))
+            .map_err(|errno| self.path.named(Error::io(LAYER, "read metadata", errno)))
     }
 
     /// Returns the path of the file.
@@ -215,7 +209,7 @@ impl LocalFile {
     pub fn metadata(&self) -> Result<Metadata> {
         self.file
             .metadata()
-            .map_err(|source| Error::io(LAYER, "read metadata", source).in_file(self.path()))
+            .map_err(|source| self.path.named(Error::io(LAYER, "read metadata", source)))
     }
 
     /// Locks the file, after a short wait if necessary, for as long as it is open. Does nothing on
@@ -230,7 +224,7 @@ impl LocalFile {
                     .metadata()
                     .and_then(|meta| length(&self.file, &meta));
                 let known = known.map_err(|source| {
-                    Error::io(LAYER, "read the length", source).in_file(self.path())
+                    self.path.named(Error::io(LAYER, "read the length", source))
                 })?;
                 self.len.store(
                     known.unwrap_or_else(|| self.len.load(Ordering::SeqCst)),
@@ -239,9 +233,9 @@ impl LocalFile {
                 self.named.store(has_name(&self.file), Ordering::Relaxed);
                 Ok(())
             }
-            Ok(false) => Err(in_use(LAYER, &self.file).in_file(self.path())),
+            Ok(false) => Err(self.path.named(in_use(LAYER, &self.file))),
             Err(source) if source.kind() == io::ErrorKind::Unsupported => Ok(()),
-            Err(source) => Err(Error::io(LAYER, "lock", source).in_file(self.path())),
+            Err(source) => Err(self.path.named(Error::io(LAYER, "lock", source))),
         }
     }
 
@@ -250,24 +244,24 @@ impl LocalFile {
         let guard = self.in_flight.read();
         self.info()
             .check(LAYER, offset, length)
-            .map_err(|error| error.in_file(self.path()))?;
+            .map_err(|error| self.path.named(error))?;
         Ok(guard)
     }
 
     fn check_range(&self, range: &Range<u64>) -> Result<()> {
         self.info()
             .check_range(LAYER, range)
-            .map_err(|error| error.in_file(self.path()))
+            .map_err(|error| self.path.named(error))
     }
 
     fn check_changeable(&self) -> Result<()> {
         if self.access == Access::ReadOnly {
-            return Err(Error::read_only(LAYER).in_file(self.path()));
+            return Err(self.path.named(Error::read_only(LAYER)));
         }
         if self.lost.load(Ordering::Acquire) {
             let refused = "an earlier flush failed and may have lost changes; open the image again to \
                  change it";
-            return Err(Error::new(Kind::Io, LAYER, refused).in_file(self.path()));
+            return Err(self.path.named(Error::new(Kind::Io, LAYER, refused)));
         }
         Ok(())
     }
@@ -282,7 +276,7 @@ impl LocalFile {
             io::ErrorKind::UnexpectedEof => Error::conflict(LAYER, "truncated while it was open"),
             _ => Error::io(LAYER, doing, source),
         };
-        error.at(offset).in_file(self.path())
+        self.path.named(error.at(offset))
     }
 
     fn cut(&self, len: u64) -> Result<()> {
@@ -375,7 +369,7 @@ impl BlockDevice for LocalFile {
         };
         flushed.map_err(|error| {
             self.lost.store(true, Ordering::Release);
-            error.in_file(self.path())
+            self.path.named(error)
         })
     }
 
