@@ -16,6 +16,8 @@ mod bitmap;
 mod build;
 mod change;
 pub mod core_storage;
+#[cfg(feature = "testing")]
+mod corruption;
 mod crc32c;
 pub mod decoded;
 #[cfg(feature = "foreign")]
@@ -85,6 +87,16 @@ pub trait FileSystem: fmt::Debug + Send + Sync {
         each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
     ) -> Result<()>;
 
+    /// Calls `each` for the name and the kind of every entry of folder `dir`, as [`list`](Self::list)
+    /// does, but without reading the objects if the volume has their kinds in its folders.
+    fn list_names(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(&str, FileKind) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.list(dir, &mut |entry| each(&entry.name, entry.attributes.kind))
+    }
+
     /// Opens the contents of a file's fork as a read-only device.
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>>;
 
@@ -122,6 +134,21 @@ pub enum FileKind {
     Socket,
     CharDevice,
     BlockDevice,
+}
+
+impl FileKind {
+    /// Returns the stable name for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Folder => "folder",
+            Self::Symlink => "symlink",
+            Self::Fifo => "fifo",
+            Self::Socket => "socket",
+            Self::CharDevice => "character_device",
+            Self::BlockDevice => "block_device",
+        }
+    }
 }
 
 /// An entry of a folder.
@@ -182,7 +209,7 @@ pub const UF_COMPRESSED: u32 = 0x20;
 pub const UF_HIDDEN: u32 = 0x8000;
 
 /// The properties and the usage of a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// Name of the format for users: `HFS+`, `HFSX`, ...
     pub format: &'static str,

@@ -1,6 +1,8 @@
-//! What a volume no longer holds after a repair.
+//! Contents that a volume no longer holds after a repair.
 
 use std::fmt;
+
+use bandsaw_core::size::counted;
 
 /// Something that a volume held before a change, and does not hold afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -8,7 +10,7 @@ pub struct Loss {
     /// Path in the volume, from `/`. `object N` for a file or folder that only its number N is
     /// known of.
     pub path: String,
-    /// What is lost.
+    /// The kind of loss.
     pub what: Lost,
 }
 
@@ -88,18 +90,22 @@ impl fmt::Display for Lost {
                 write!(f, "{count} entries, whose names cannot be read")
             }
             Self::Entries(None) => f.write_str("entries, whose names cannot be read"),
-            Self::Contents(Some(bytes)) => write!(f, "its contents of {bytes} bytes"),
+            Self::Contents(Some(bytes)) => write!(f, "its contents of {}", counted(*bytes, "byte")),
             Self::Contents(None) => f.write_str("its contents"),
-            Self::End { from, to } => write!(f, "all but {to} of its {from} bytes"),
+            Self::End { from, to } => write!(f, "all but {to} of its {}", counted(*from, "byte")),
             Self::Shared => f.write_str("its contents, or those of a file with the same blocks"),
-            Self::Resource { from, to: 0 } => write!(f, "its resource fork of {from} bytes"),
+            Self::Resource { from, to: 0 } => {
+                write!(f, "its resource fork of {}", counted(*from, "byte"))
+            }
             Self::Resource { from, to } => {
-                write!(f, "all but {to} of the {from} bytes of its resource fork")
+                let from = counted(*from, "byte");
+                write!(f, "all but {to} of the {from} of its resource fork")
             }
             Self::Unowned(bytes) => {
                 write!(
                     f,
-                    "{bytes} bytes of contents, in used blocks that belong to no file"
+                    "{} of contents, in used blocks that belong to no file",
+                    counted(*bytes, "byte")
                 )
             }
             Self::Attribute(name) => write!(f, "its attribute {name}"),
@@ -120,9 +126,9 @@ impl fmt::Display for Lost {
 /// The losses of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// What the volume held for certain, by path.
+    /// Contents that the volume certainly held, by path.
     pub certain: Vec<Loss>,
-    /// What may be the remains of an older state, by path: records in unused nodes, and records
+    /// Possible remains of an older state, by path: records in unused nodes, and records
     /// that newer ones contradict.
     pub possible: Vec<Loss>,
 }

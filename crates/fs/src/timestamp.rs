@@ -12,7 +12,8 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
-/// A date and a time of day in UTC, in the proleptic Gregorian calendar.
+/// A date and a time of day in UTC, in the proleptic Gregorian calendar. Displayed as
+/// `2024-03-01 12:34:56`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names")]
 pub struct DateTime {
@@ -78,20 +79,26 @@ impl DateTime {
     }
 }
 
-impl fmt::Display for Timestamp {
+impl fmt::Display for DateTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DateTime {
+        let Self {
             year,
             month,
             day,
             hour,
             minute,
             second,
-        } = self.date_time();
+        } = self;
         write!(
             f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-        )?;
+            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
+        )
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.date_time().to_string().replace(' ', "T"))?;
         if self.nanos > 0 {
             write!(f, ".{:09}", self.nanos)?;
         }

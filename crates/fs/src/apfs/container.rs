@@ -441,12 +441,17 @@ fn cut_short(store: &Store) -> Option<Error> {
 fn none_left(wanted: Option<u64>, found: &[Superblock]) -> Error {
     match (wanted, found.first().zip(found.last())) {
         (Some(xid), Some((newest, oldest))) => {
-            let message = format!(
-                "does not exist; the container has {} checkpoints, from {} to {}",
-                found.len(),
-                oldest.xid(),
-                newest.xid()
-            );
+            let message = match found.len() {
+                1 => format!(
+                    "does not exist; the only checkpoint of the container is {}",
+                    newest.xid()
+                ),
+                count => format!(
+                    "does not exist; the container has {count} checkpoints, from {} to {}",
+                    oldest.xid(),
+                    newest.xid()
+                ),
+            };
             Error::new(Kind::NotFound, LAYER, message).named(format!("checkpoint {xid}"))
         }
         _ => Error::new(

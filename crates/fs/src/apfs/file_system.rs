@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::btree::{Key, Record};
 use super::layout::{
-    DirectoryEntryRaw, ENTRY_TYPE_MASK, FileId, KeyRest, RecordKey, XattrValue, record_type,
-    timestamp, xattr_name,
+    DirectoryEntryRaw, ENTRY_TYPE_MASK, FileId, KeyRest, RecordKey, XattrValue, mode_type,
+    record_type, timestamp, xattr_name,
 };
 use super::names::NameRules;
 use super::object::Object;
@@ -16,6 +16,9 @@ use bandsaw_core::decmpfs::{self, Compression};
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
+
+/// Receives the name and the record of an entry of a folder.
+type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 const LAYER: &str = "apfs volume";
 
@@ -56,6 +59,26 @@ impl Apfs {
             return Err(corrupt(object.id, message));
         }
         self.attributes_of(&object).map(Some)
+    }
+
+    /// Calls `each` with the name and the record of every entry of folder `dir`.
+    fn each_entry(&self, dir: FileId, each: &mut EachEntry<'_>) -> Result<()> {
+        if self.object(dir)?.kind() != FileKind::Folder {
+            return Err(Error::invalid(LAYER, "not a folder").named(format!("object {dir:#x}")));
+        }
+        let first = self.names.hashed().then_some(0);
+        let mut cursor = self
+            .files
+            .seek(&Key::Record(RecordKey::entry(dir, b"", first)))?;
+        while let Some(record) = cursor.next()? {
+            let Some(name) = entry_name(&record, dir) else {
+                break;
+            };
+            if each(name, record.value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn attributes_of(&self, object: &Object) -> Result<Attributes> {
@@ -226,31 +249,31 @@ impl FileSystem for Apfs {
         dir: NodeId,
         each: &mut dyn FnMut(Entry) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let dir = FileId(dir.0);
-        if self.object(dir)?.kind() != FileKind::Folder {
-            return Err(Error::invalid(LAYER, "not a folder").named(format!("object {dir:#x}")));
-        }
-        let first = self.names.hashed().then_some(0);
-        let mut cursor = self
-            .files
-            .seek(&Key::Record(RecordKey::entry(dir, b"", first)))?;
-        while let Some(record) = cursor.next()? {
-            let Some(name) = entry_name(&record, dir) else {
-                break;
-            };
-            let Some(attributes) = self.entry(dir, record.value)? else {
-                continue;
-            };
-            if each(Entry {
+        self.each_entry(FileId(dir.0), &mut |name, record| match self
+            .entry(FileId(dir.0), record)?
+        {
+            Some(attributes) => each(Entry {
                 name: shown(name),
                 attributes,
-            })?
-            .is_break()
-            {
-                break;
+            }),
+            None => Ok(ControlFlow::Continue(())),
+        })
+    }
+
+    fn list_names(
+        &self,
+        dir: NodeId,
+        each: &mut dyn FnMut(&str, FileKind) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.each_entry(FileId(dir.0), &mut |name, record| {
+            let Some((entry, _)) = DirectoryEntryRaw::parse(record) else {
+                return Err(corrupt(FileId(dir.0), "malformed directory entry"));
+            };
+            match entry.flags.get() & ENTRY_TYPE_MASK {
+                WHITEOUT => Ok(ControlFlow::Continue(())),
+                kind => each(&shown(name), mode_type::kind_of(kind << 12)),
             }
-        }
-        Ok(())
+        })
     }
 
     fn open(&self, node: NodeId, fork: Fork) -> Result<Arc<dyn BlockDevice>> {

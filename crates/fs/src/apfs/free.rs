@@ -395,42 +395,24 @@ pub fn free_map_of(container: &[u8], spaceman: &[u8]) -> Result<ApfsFree> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apfs::build::{NewVolume, Options, Plan};
+    use crate::FreeMapExt;
+    use crate::apfs::check::sample::empty_container;
     use crate::apfs::layout::store_checksum;
-    use crate::source::Tree;
-    use crate::{FreeMapExt, Timestamp, VolumePlan};
     use bandsaw_core::device::{BlockDeviceExt, Memory};
-    use bandsaw_core::progress::Silent;
 
     const SIZE: BlockSize = BlockSize::DEFAULT;
 
     /// Returns an empty container of `blocks` blocks, the bytes of its space manager, and its free
     /// bytes.
     fn container(blocks: u64) -> (Arc<Memory>, Vec<u8>, u64) {
-        let created = Timestamp::from_seconds(1_700_000_000);
-        let volume = NewVolume {
-            name: "Test".into(),
-            case_sensitive: false,
-            uuid: uuid::Uuid::nil(),
-        };
-        let options = Options {
-            volumes: vec![volume],
-            created,
-            latest: None,
-            uuid: uuid::Uuid::nil(),
-        };
-        let device = Memory::zeros(blocks as usize * 4096);
-        let built = Plan::new(Tree::empty(created), options)
-            .unwrap()
-            .build(&device, &Silent)
-            .unwrap();
+        let (device, free) = empty_container(blocks as usize * 4096);
         // The first object of the data area, whose block is in the superblock.
         let data = device
             .read_array::<8>(0x78)
             .map(u64::from_le_bytes)
             .unwrap();
         let spaceman = device.read_vec(data * 4096, 4096).unwrap();
-        (Arc::new(device), spaceman, built.free)
+        (device, spaceman, free)
     }
 
     #[test]

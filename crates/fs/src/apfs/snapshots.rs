@@ -8,7 +8,7 @@ use super::layout::{
 };
 use super::summary::Snapshot;
 use super::volume::OpenState;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "apfs snapshots";
 
@@ -39,10 +39,8 @@ impl Container {
             found.is_none()
         })?;
         let Some(SnapshotRecord { raw, snapshot }) = found else {
-            return Err(Error::not_found(
-                LAYER,
-                format!("{}@{name}", volume.label()),
-            ));
+            let missing = Error::not_found(LAYER, format!("{}@{name}", volume.label()));
+            return Err(missing.because(Reason::NoSuchSnapshot));
         };
         let paddr = Oid::from(raw.superblock_oid).into_paddr();
         let old = read_volume(&self.store, paddr, Oid(paddr.0))?;

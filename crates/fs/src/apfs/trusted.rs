@@ -156,32 +156,13 @@ impl Container {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apfs::build::{NewVolume, Options, Plan};
+    use crate::FreeMapExt;
+    use crate::apfs::check::sample::empty_container;
     use crate::apfs::layout::store_checksum;
-    use crate::source::Tree;
-    use crate::{FreeMapExt, Timestamp, VolumePlan};
     use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
-    use bandsaw_core::progress::Silent;
 
     fn sound() -> Arc<Memory> {
-        let created = Timestamp::from_seconds(1_700_000_000);
-        let volume = NewVolume {
-            name: "Test".into(),
-            case_sensitive: false,
-            uuid: uuid::Uuid::nil(),
-        };
-        let options = Options {
-            volumes: vec![volume],
-            created,
-            latest: None,
-            uuid: uuid::Uuid::nil(),
-        };
-        let device = Memory::zeros(4 << 20);
-        Plan::new(Tree::empty(created), options)
-            .unwrap()
-            .build(&device, &Silent)
-            .unwrap();
-        Arc::new(device)
+        empty_container(4 << 20).0
     }
 
     fn map(device: &Arc<Memory>) -> Result<ApfsFree> {

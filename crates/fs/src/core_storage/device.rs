@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bandsaw_core::crypt::{Xts, parallel};
-use bandsaw_core::device::{Access, BlockDevice, Extent, FileRange, Info};
+use bandsaw_core::device::{BlockDevice, Extent, FileRange, Info};
 use bandsaw_core::{Error, Kind, Result, read_only};
 
 use super::LAYER;
@@ -112,13 +112,7 @@ impl LogicalDevice {
 
 impl BlockDevice for LogicalDevice {
     fn info(&self) -> Info {
-        Info {
-            len: self.len,
-            block: 512,
-            write: 1,
-            discard: 1,
-            access: Access::ReadOnly,
-        }
+        Info::read_only(self.len)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

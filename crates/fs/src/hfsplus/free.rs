@@ -167,6 +167,7 @@ mod tests {
             block_size: Some(block_size),
             created,
             latest: None,
+            opens: false,
             identifier: 9,
         };
         let device = Arc::new(Memory::zeros(len));

@@ -10,6 +10,7 @@ use super::layout::{
 use super::read_structure;
 use bandsaw_core::device::{BlockDevice, Slice};
 use bandsaw_core::{Error, Kind, Result};
+use zerocopy::IntoBytes;
 
 const LAYER: &str = "hfs+ volume header";
 /// Minimum length that holds the primary and the alternate header.
@@ -139,6 +140,81 @@ pub(super) fn locate(device: Arc<dyn BlockDevice>) -> Result<LocatedHeader> {
         start,
         ..unwrapped(Arc::new(Slice::new(device, embedded)?))?
     })
+}
+
+/// An alternate header with its place.
+#[derive(Debug)]
+pub(super) struct AlternateHeader {
+    /// Offset in bytes.
+    pub(super) offset: u64,
+    pub(super) header: Result<VolumeHeader>,
+    /// False if it is at the end of the volume, and the device is longer.
+    pub(super) is_at_end: bool,
+}
+
+/// Finds the alternate of the volume with `header`, at the end of `device`. If there is none of the
+/// same size, or a newer one, it may be at the end of the volume, where an interrupted resize has left it.
+pub(super) fn alternate(
+    device: &dyn BlockDevice,
+    header: &VolumeHeader,
+) -> Result<AlternateHeader> {
+    let is_own = |other: &VolumeHeader| {
+        let key = |header: &VolumeHeader| {
+            let VolumeHeader {
+                variant,
+                block_size,
+                total_blocks,
+                ..
+            } = *header;
+            (variant, block_size, total_blocks, header.raw.create_date)
+        };
+        key(other) == key(header)
+    };
+    let len = device.info().len;
+    let at = |offset| -> Result<_> {
+        let raw = read_structure(device, offset)?;
+        Ok(VolumeHeader::parse(&raw, offset, len))
+    };
+    let last = len - HEADER_OFFSET;
+    let found = at(last)?;
+    let is_newer = |other: &VolumeHeader| other.raw.write_count > header.raw.write_count;
+    if !found
+        .as_ref()
+        .is_ok_and(|other| is_own(other) || is_newer(other))
+    {
+        let block_size = u64::from(header.block_size);
+        let end = u64::from(header.total_blocks) * block_size;
+        let places = end.saturating_sub(HEADER_OFFSET)..(end + block_size).min(last);
+        for offset in places.step_by(size_of::<VolumeHeaderRaw>()) {
+            if let Ok(header) = at(offset)?
+                && is_own(&header)
+            {
+                return Ok(AlternateHeader {
+                    offset,
+                    header: Ok(header),
+                    is_at_end: false,
+                });
+            }
+        }
+    }
+    Ok(AlternateHeader {
+        offset: last,
+        header: found,
+        is_at_end: true,
+    })
+}
+
+/// Writes the alternate header of the volume on `device` to its end if an interrupted resize has left
+/// it elsewhere. Returns true if it did.
+pub fn move_alternate(device: &Arc<dyn BlockDevice>) -> Result<bool> {
+    let located = locate(device.clone())?;
+    let found = alternate(&*located.device, &located.header)?;
+    let (false, Ok(header)) = (found.is_at_end, found.header) else {
+        return Ok(false);
+    };
+    let end = located.device.info().len - HEADER_OFFSET;
+    located.device.write_at(end, header.raw.as_bytes())?;
+    Ok(true)
 }
 
 /// Reads the primary header, or the alternate if the primary is invalid and the alternate is valid.

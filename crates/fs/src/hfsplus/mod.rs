@@ -55,8 +55,8 @@ pub use self::check::check_within;
 #[cfg(feature = "testing")]
 pub use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
-pub use self::header::stated_len;
 pub use self::header::{FoundHeader as Probed, probe, probe_copy, probe_front};
+pub use self::header::{move_alternate, stated_len};
 pub use self::repair::Repair;
 pub use self::unicode::composed;
 pub use self::write::{HfsPlusMut, WriteOptions};
@@ -426,8 +426,7 @@ pub fn compare_headers(
 /// journal is added to the problems and counts as not clean.
 fn replay(located: &mut header::LocatedHeader) -> Result<bool> {
     let header = &located.header;
-    let unmounted =
-        header.has(volume_attributes::UNMOUNTED) && !header.has(volume_attributes::INCONSISTENT);
+    let unmounted = header.is_clean();
     if !header.has(volume_attributes::JOURNALED) {
         return Ok(unmounted);
     }

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use super::extents::Owner;
 use super::free::HfsPlusFree;
-use super::layout::{
-    AllocBlock, Cnid, Extent, ForkRaw, HEADER_OFFSET, JournalInfoBlockRaw, VolumeHeader,
-};
-use super::layout::{fork_type, journal_flags, volume_attributes};
+use super::header::{self, AlternateHeader};
+use super::layout::{AllocBlock, Cnid, Extent, ForkRaw, JournalInfoBlockRaw};
+use super::layout::{fork_type, journal_flags, reserved_blocks, volume_attributes};
 use super::{HfsPlus, read_structure};
 use crate::{FreeMap, FreeMapExt};
 use bandsaw_core::{Error, Kind, Result};
@@ -46,11 +45,26 @@ impl HfsPlus {
         Ok(map)
     }
 
-    /// Returns the extents of the volume's own files and its journal, in bytes of the device.
+    /// Returns the extents of the volume's own files, its journal and its headers, in bytes of the
+    /// device.
     pub fn own_ranges(&self) -> Result<Vec<Range<u64>>> {
         let map = self.free_map()?;
-        let extents = self.own_extents()?.into_iter();
-        Ok(extents.map(|(_, extent)| map.bytes(extent)).collect())
+        let (head, tail) = reserved_blocks(self.header.block_size);
+        let headers = [
+            Extent {
+                start: AllocBlock(0),
+                count: head,
+            },
+            Extent {
+                start: AllocBlock(self.header.total_blocks.saturating_sub(tail)),
+                count: tail,
+            },
+        ];
+        let files = self.own_extents()?.into_iter().map(|(_, extent)| extent);
+        Ok(files
+            .chain(headers)
+            .map(|extent| map.bytes(extent))
+            .collect())
     }
 
     fn own_extents(&self) -> Result<Vec<(&'static str, Extent)>> {
@@ -82,10 +96,13 @@ impl HfsPlus {
     }
 
     fn check_headers(&self) -> Result<()> {
-        let device = &*self.space.device;
-        let (len, header) = (device.info().len, &self.header);
-        let at = len - HEADER_OFFSET;
-        let alternate = VolumeHeader::parse(&read_structure(device, at)?, at, len)?;
+        let header = &self.header;
+        let AlternateHeader {
+            offset: at,
+            header: alternate,
+            ..
+        } = header::alternate(&*self.space.device, header)?;
+        let alternate = alternate?;
         if (alternate.block_size, alternate.total_blocks)
             == (header.block_size, header.total_blocks)
         {
@@ -177,6 +194,7 @@ mod tests {
 
     use super::*;
     use crate::hfsplus::build::{Options, Plan};
+    use crate::hfsplus::layout::HEADER_OFFSET;
     use crate::hfsplus::{HfsPlusMut, WriteOptions};
     use crate::source::Tree;
     use crate::{FileSystem, FileSystemMut, NewKind, NewNode, Timestamp};
@@ -193,6 +211,7 @@ mod tests {
             block_size,
             created,
             latest: None,
+            opens: false,
             identifier: 9,
         };
         let device = Arc::new(Memory::zeros(8 << 20));

@@ -441,7 +441,7 @@ impl PlannedVolume {
             || options.name.contains(['/', '\0'])
         {
             let message = format!(
-                "invalid name of a volume: expected 1 to {} bytes without slash and NUL",
+                "invalid volume name: expected 1 to {} bytes, without slash and NUL",
                 VOLUME_NAME_LEN - 1
             );
             return Err(Error::invalid(LAYER, message).named(options.name.clone()));

@@ -2,512 +2,302 @@
 
 use super::sample::Sample;
 use crate::apfs::layout::*;
+use crate::corruption::{damage, note, warning};
 use bandsaw_core::problem::Severity;
 
-/// A corruption: the change to the container, its severity, and a part of the expected message.
-pub(in crate::apfs) type Corruption = (fn(&mut Sample), Severity, &'static str);
+/// A corruption of a container.
+pub(in crate::apfs) type Corruption = crate::corruption::Corruption<Sample>;
 
 pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
-    (
-        |p| p.block(0)[100] ^= 1,
-        Severity::Damage,
-        "checksum mismatch of the container superblock",
-    ),
-    (
-        |p| p.copy(|raw| raw.next_oid = 7.into()),
-        Severity::Warning,
-        "differs from the superblock of the checkpoint",
-    ),
-    (
-        |p| p.superblock(|raw| raw.next_xid = 1.into()),
-        Severity::Warning,
-        "the next transaction number is 1,",
-    ),
-    (
-        |p| p.superblock(|raw| raw.next_xid = u64::MAX.into()),
-        Severity::Warning,
-        "the next transaction number is 18446744073709551615",
-    ),
-    (
-        |p| p.superblock(|raw| raw.max_volumes = 9.into()),
-        Severity::Warning,
-        "has room for 9 volumes",
-    ),
-    (
-        |p| p.superblock(|raw| raw.desc_next = 1.into()),
-        Severity::Warning,
-        "descriptors:",
-    ),
-    (
-        |p| p.superblock(|raw| raw.data_len = 99.into()),
-        Severity::Warning,
-        "records 99 blocks of objects",
-    ),
-    (
-        |p| p.superblock(|raw| raw.omap_oid = 5.into()),
-        Severity::Damage,
-        "checkpoint 2: object 0x5 in block 5",
-    ),
-    (
-        |p| p.superblock(|raw| raw.volume_oids[1] = raw.volume_oids[0]),
-        Severity::Damage,
-        "lists a volume twice",
-    ),
-    (
-        |p| p.superblock(|raw| raw.volume_oids[0] = 0.into()),
-        Severity::Damage,
-        "does not list volume",
-    ),
-    (
-        |p| p.superblock(|raw| raw.volume_oids[0] = 0x7777.into()),
-        Severity::Damage,
-        "has no object 0x7777",
-    ),
-    (
-        |p| p.superblock(|raw| raw.key_locker = PrangeRaw::new(Paddr(1 << 40), 1)),
-        Severity::Damage,
-        "is not in the container",
-    ),
-    (
-        |p| p.superblock(|raw| raw.reaper_oid = 0x7777.into()),
-        Severity::Damage,
-        "no checkpoint map lists the reaper",
-    ),
-    (
-        |p| p.superblock(|raw| raw.next_oid = 0x401.into()),
-        Severity::Warning,
+    damage("checksum mismatch of the container superblock", |p| {
+        p.block(0)[100] ^= 1
+    }),
+    warning("differs from the superblock of the checkpoint", |p| {
+        p.copy(|raw| raw.next_oid = 7.into())
+    }),
+    warning("the next transaction number is 1,", |p| {
+        p.superblock(|raw| raw.next_xid = 1.into())
+    }),
+    warning("the next transaction number is 18446744073709551615", |p| {
+        p.superblock(|raw| raw.next_xid = u64::MAX.into())
+    }),
+    warning("has room for 9 volumes", |p| {
+        p.superblock(|raw| raw.max_volumes = 9.into())
+    }),
+    warning("descriptors:", |p| {
+        p.superblock(|raw| raw.desc_next = 1.into())
+    }),
+    warning("records 99 blocks of objects", |p| {
+        p.superblock(|raw| raw.data_len = 99.into())
+    }),
+    damage("checkpoint 2: object 0x5 in block 5", |p| {
+        p.superblock(|raw| raw.omap_oid = 5.into())
+    }),
+    damage("lists a volume twice", |p| {
+        p.superblock(|raw| raw.volume_oids[1] = raw.volume_oids[0])
+    }),
+    damage("does not list volume", |p| {
+        p.superblock(|raw| raw.volume_oids[0] = 0.into())
+    }),
+    damage("has no object 0x7777", |p| {
+        p.superblock(|raw| raw.volume_oids[0] = 0x7777.into())
+    }),
+    damage("is not in the container", |p| {
+        p.superblock(|raw| raw.key_locker = PrangeRaw::new(Paddr(1 << 40), 1))
+    }),
+    damage("no checkpoint map lists the reaper", |p| {
+        p.superblock(|raw| raw.reaper_oid = 0x7777.into())
+    }),
+    warning(
         "the object number is not in the range 0x400 to 0x400",
+        |p| p.superblock(|raw| raw.next_oid = 0x401.into()),
     ),
-    (
-        |p| p.map(|bytes| bytes[0x20] = 0),
-        Severity::Damage,
-        "has a wrong flag: only the last",
-    ),
-    (
-        |p| p.map(|bytes| bytes[0x28] = 9),
-        Severity::Damage,
-        "type 0x9",
-    ),
-    (
-        |p| p.map(|bytes| bytes[0x2B] = 0x40),
-        Severity::Warning,
-        "expected an ephemeral object",
-    ),
-    (
-        |p| p.block(7)[9] = 1,
-        Severity::Note,
-        "in a slot that is not in use",
-    ),
-    (
-        |p| p.reaper(|raw| raw.flags = 3.into()),
-        Severity::Note,
-        "a deletion is in progress",
-    ),
-    (
-        |p| p.reaper(|raw| raw.flags = 9.into()),
-        Severity::Warning,
-        "has flags 0x9",
-    ),
-    (
-        |p| p.reaper(|raw| raw.buffer_size = 7.into()),
-        Severity::Warning,
-        "has a buffer of 7 bytes",
-    ),
-    (
-        |p| p.reaper(|raw| raw.head = 0x500.into()),
-        Severity::Warning,
-        "lists, but has none",
-    ),
-    (
-        |p| p.reaper(|raw| raw.fs_oid = 0x402.into()),
-        Severity::Warning,
-        "has no lists, but is not empty",
-    ),
-    (
-        |p| p.reaper(|raw| raw.next_id = 9.into()),
-        Severity::Warning,
-        "has no lists, but is not empty",
-    ),
-    (
-        |p| {
-            // The UUID is not this container's any more.
-            let place = p.superblock_at();
-            p.object(place, |bytes| bytes[0x48] ^= 1);
-        },
-        Severity::Damage,
-        "but the newest checkpoint has",
-    ),
+    damage("has a wrong flag: only the last", |p| {
+        p.map(|bytes| bytes[0x20] = 0)
+    }),
+    damage("type 0x9", |p| p.map(|bytes| bytes[0x28] = 9)),
+    warning("expected an ephemeral object", |p| {
+        p.map(|bytes| bytes[0x2B] = 0x40)
+    }),
+    note("in a slot that is not in use", |p| p.block(7)[9] = 1),
+    note("a deletion is in progress", |p| {
+        p.reaper(|raw| raw.flags = 3.into())
+    }),
+    warning("has flags 0x9", |p| p.reaper(|raw| raw.flags = 9.into())),
+    warning("has a buffer of 7 bytes", |p| {
+        p.reaper(|raw| raw.buffer_size = 7.into())
+    }),
+    warning("lists, but has none", |p| {
+        p.reaper(|raw| raw.head = 0x500.into())
+    }),
+    warning("has no lists, but is not empty", |p| {
+        p.reaper(|raw| raw.fs_oid = 0x402.into())
+    }),
+    warning("has no lists, but is not empty", |p| {
+        p.reaper(|raw| raw.next_id = 9.into())
+    }),
+    damage("but the newest checkpoint has", |p| {
+        // The UUID is not this container's any more.
+        let place = p.superblock_at();
+        p.object(place, |bytes| bytes[0x48] ^= 1);
+    }),
 ];
 
 pub(in crate::apfs) const SPACE: &[Corruption] = &[
-    (
-        |p| p.space(|raw| raw.devices[0].free = 5.into()),
-        Severity::Damage,
-        "records 5 free blocks",
-    ),
-    (
-        |p| p.space(|raw| raw.devices[0].chunks = 9.into()),
-        Severity::Damage,
-        "records 9 chunks",
-    ),
-    (
-        |p| p.space(|raw| raw.pool_blocks = 3.into()),
-        Severity::Warning,
-        "3 blocks in its pool",
-    ),
-    (
-        |p| p.space(|raw| raw.pool_base = (1 << 40).into()),
-        Severity::Damage,
-        "is not in the container",
-    ),
-    (
-        |p| p.space(|raw| raw.queues[1].blocks = 99.into()),
-        Severity::Warning,
-        "records 99 blocks",
-    ),
-    (
-        |p| p.space(|raw| raw.queues[1].oldest_xid = 9.into()),
-        Severity::Warning,
-        "9 as its oldest transaction",
-    ),
-    (
-        |p| p.space(|raw| raw.queues[1].node_limit = 77.into()),
-        Severity::Warning,
-        "77 nodes at most in the queue",
-    ),
-    (
-        |p| p.space(|raw| raw.queues[1].tree_oid = 0x7777.into()),
-        Severity::Damage,
-        "object 0x7777 is not in the checkpoint maps",
-    ),
-    (
-        |p| p.space(|raw| raw.queues[0].pad = 1.into()),
-        Severity::Warning,
-        "unused fields of a free queue are not 0",
-    ),
-    (
-        |p| p.space(|raw| raw.queues[2].blocks = 1.into()),
-        Severity::Warning,
-        "a free queue for a second device",
-    ),
-    (
-        |p| p.space(|raw| raw.devices[1].free = 1.into()),
-        Severity::Warning,
-        "records a second device",
-    ),
-    (
-        |p| p.space(|raw| raw.ring_multiplier = 3.into()),
-        Severity::Warning,
-        "slots for 3 versions",
-    ),
-    (
-        |p| p.zone(0, |bytes| bytes[0] = 1),
-        Severity::Warning,
-        "zone 0 of the allocator has invalid boundaries",
-    ),
-    (
-        |p| p.zone(3, |bytes| bytes[0x10] = 1),
-        Severity::Warning,
-        "invalid previous boundaries",
-    ),
-    (
-        |p| p.zone(3, |bytes| bytes[0x84] = 1),
-        Severity::Warning,
-        "data in an unused field",
-    ),
-    (
-        |p| p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into()),
-        Severity::Warning,
-        "expected a physical object",
-    ),
-    (
-        |p| p.space(|raw| raw.ring_free_head = 999.into()),
-        Severity::Damage,
-        "the list of free slots",
-    ),
-    (
-        |p| p.space(|raw| raw.ring_free_tail = 3.into()),
-        Severity::Warning,
-        "expected 3",
-    ),
-    (
-        |p| p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40),
-        Severity::Damage,
-        "are used by",
-    ),
-    (
-        |p| p.cib(|raw| raw.index = 4.into()),
-        Severity::Damage,
-        "with number 0 and 1 entries, found number 4",
-    ),
-    (
-        |p| p.cib(|raw| raw.object.xid = 99.into()),
-        Severity::Damage,
-        "transaction number 99 is too large",
-    ),
-    (
-        |p| p.cib(|raw| raw.object.oid = 99.into()),
-        Severity::Damage,
-        "unexpected object 0x63",
-    ),
-    (
-        |p| p.chunk(|raw| raw.xid = 1.into()),
-        Severity::Warning,
-        "but its newest chunk of 1",
-    ),
-    (
-        |p| p.chunk(|raw| raw.free = 5.into()),
-        Severity::Damage,
-        "but its record has 5",
-    ),
-    (
-        |p| p.chunk(|raw| raw.first = 5.into()),
-        Severity::Damage,
-        "has block 5 as its first",
-    ),
-    (
-        |p| p.chunk(|raw| raw.bitmap = 5.into()),
-        Severity::Damage,
-        "which is not in the pool",
-    ),
-    (
-        |p| {
-            let place = p.cib_at();
-            p.block(place)[100] ^= 1;
-        },
-        Severity::Damage,
-        "checksum mismatch",
-    ),
-    (
-        |p| p.flip(0),
-        Severity::Damage,
-        "blocks 0 to 0 are in use, but marked as free",
-    ),
-    (
-        |p| p.flip(1000),
-        Severity::Warning,
+    damage("records 5 free blocks", |p| {
+        p.space(|raw| raw.devices[0].free = 5.into())
+    }),
+    damage("records 9 chunks", |p| {
+        p.space(|raw| raw.devices[0].chunks = 9.into())
+    }),
+    warning("3 blocks in its pool", |p| {
+        p.space(|raw| raw.pool_blocks = 3.into())
+    }),
+    damage("is not in the container", |p| {
+        p.space(|raw| raw.pool_base = (1 << 40).into())
+    }),
+    warning("records 99 blocks", |p| {
+        p.space(|raw| raw.queues[1].blocks = 99.into())
+    }),
+    warning("9 as its oldest transaction", |p| {
+        p.space(|raw| raw.queues[1].oldest_xid = 9.into())
+    }),
+    warning("77 nodes at most in the queue", |p| {
+        p.space(|raw| raw.queues[1].node_limit = 77.into())
+    }),
+    damage("object 0x7777 is not in the checkpoint maps", |p| {
+        p.space(|raw| raw.queues[1].tree_oid = 0x7777.into())
+    }),
+    warning("unused fields of a free queue are not 0", |p| {
+        p.space(|raw| raw.queues[0].pad = 1.into())
+    }),
+    warning("a free queue for a second device", |p| {
+        p.space(|raw| raw.queues[2].blocks = 1.into())
+    }),
+    warning("records a second device", |p| {
+        p.space(|raw| raw.devices[1].free = 1.into())
+    }),
+    warning("slots for 3 versions", |p| {
+        p.space(|raw| raw.ring_multiplier = 3.into())
+    }),
+    warning("zone 0 of the allocator has invalid boundaries", |p| {
+        p.zone(0, |bytes| bytes[0] = 1)
+    }),
+    warning("invalid previous boundaries", |p| {
+        p.zone(3, |bytes| bytes[0x10] = 1)
+    }),
+    warning("data in an unused field", |p| {
+        p.zone(3, |bytes| bytes[0x84] = 1)
+    }),
+    warning("expected a physical object", |p| {
+        p.cib(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 24).into())
+    }),
+    damage("the list of free slots", |p| {
+        p.space(|raw| raw.ring_free_head = 999.into())
+    }),
+    warning("expected 3", |p| {
+        p.space(|raw| raw.ring_free_tail = 3.into())
+    }),
+    damage("are used by", |p| {
+        p.queue(|bytes| bytes[56 + 576 + 8] ^= 0x40)
+    }),
+    damage("with number 0 and 1 entries, found number 4", |p| {
+        p.cib(|raw| raw.index = 4.into())
+    }),
+    damage("transaction number 99 is too large", |p| {
+        p.cib(|raw| raw.object.xid = 99.into())
+    }),
+    damage("unexpected object 0x63", |p| {
+        p.cib(|raw| raw.object.oid = 99.into())
+    }),
+    warning("but its newest chunk of 1", |p| {
+        p.chunk(|raw| raw.xid = 1.into())
+    }),
+    damage("but its record has 5", |p| {
+        p.chunk(|raw| raw.free = 5.into())
+    }),
+    damage("has block 5 as its first", |p| {
+        p.chunk(|raw| raw.first = 5.into())
+    }),
+    damage("which is not in the pool", |p| {
+        p.chunk(|raw| raw.bitmap = 5.into())
+    }),
+    damage("checksum mismatch", |p| {
+        let place = p.cib_at();
+        p.block(place)[100] ^= 1;
+    }),
+    damage("blocks 0 to 0 are in use, but marked as free", |p| {
+        p.flip(0)
+    }),
+    warning(
         "1 blocks are marked as used, but nothing uses them; the first is block 1000",
+        |p| p.flip(1000),
     ),
-    (|p| p.pool_bitmap()[0] ^= 1, Severity::Damage, "of the pool"),
+    damage("of the pool", |p| p.pool_bitmap()[0] ^= 1),
 ];
 
 pub(in crate::apfs) const TREES: &[Corruption] = &[
-    (
-        |p| p.container_omap(|raw| raw.flags = 0.into()),
-        Severity::Warning,
-        "flag 1 (manually managed)",
-    ),
-    (
-        |p| p.omap(|raw| raw.flags = 1.into()),
-        Severity::Warning,
-        "flag 1 (manually managed)",
-    ),
-    (
-        |p| p.omap(|raw| raw.tree_type = 9.into()),
-        Severity::Warning,
-        "its tree has type 0x9",
-    ),
-    (
-        |p| p.omap(|raw| raw.snapshot_count = 3.into()),
-        Severity::Damage,
-        "records 3 snapshots",
-    ),
-    (
-        |p| p.omap(|raw| raw.object.subtype = 3.into()),
-        Severity::Damage,
-        "expected type 0xb/0x0",
-    ),
-    (
-        |p| {
-            let root = p.references_root();
-            p.node(root, |raw| {
-                raw.object.kind = (raw.object.kind.get() | 1 << 24).into()
-            });
-        },
-        Severity::Damage,
-        "has storage flags that do not fit its tree",
-    ),
-    (
-        |p| {
-            let root = p.references_root();
-            p.info(root, |info| {
-                info.flags = (info.flags.get() | tree_flags::HASHED).into()
-            });
-        },
-        Severity::Warning,
-        "the tree's flags are",
-    ),
-    (
-        |p| p.object_record(|raw| raw.paddr = (1 << 40).into()),
-        Severity::Damage,
-        "is in block 1099511627776",
-    ),
-    (
-        |p| p.object_record(|raw| raw.paddr = 1.into()),
-        Severity::Damage,
-        "are used by",
-    ),
-    (
-        |p| p.object_record(|raw| raw.size = 8192.into()),
-        Severity::Damage,
-        "has 8192 bytes",
-    ),
-    (
-        |p| p.object_record(|raw| raw.flags = 1.into()),
-        Severity::Damage,
-        "has no object",
-    ),
-    (
-        |p| p.object_record(|raw| raw.flags = 4.into()),
-        Severity::Damage,
-        "has the encryption flag",
-    ),
-    (
-        |p| {
-            let root = p.omap_root();
-            p.info(root, |info| info.key_count = 99.into());
-        },
-        Severity::Damage,
-        "records 99 keys",
-    ),
-    (
-        |p| {
-            let root = p.files_root();
-            p.info(root, |info| info.node_count = 99.into());
-        },
-        Severity::Damage,
-        "records 99 nodes",
-    ),
-    (
-        |p| {
-            let root = p.files_root();
-            p.info(root, |info| info.longest_key = 1.into());
-        },
-        Severity::Warning,
-        "records 1 bytes for the longest key",
-    ),
-    (
-        |p| {
-            let root = p.references_root();
-            p.info(root, |info| info.flags = 1.into());
-        },
-        Severity::Warning,
-        "the tree's flags are 0x1",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.block(leaf)[3000] ^= 1;
-        },
-        Severity::Damage,
-        "checksum mismatch",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.object.xid = 77.into());
-        },
-        Severity::Damage,
-        "but the node has 77",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.object.oid = 0x777.into());
-        },
-        Severity::Damage,
-        "unexpected object 0x777",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| {
-                raw.object.kind = (object_type::BTREE_NODE | storage::PHYSICAL).into()
-            });
-        },
-        Severity::Damage,
-        "is stored as 0x40000000",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.object.subtype = object_type::OMAP.into());
-        },
-        Severity::Damage,
-        "expected type 0x3/0xe",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| (raw.level, raw.flags) = (1.into(), 0.into()));
-        },
-        Severity::Damage,
-        "expected a node of level 0",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.count = 0.into());
-        },
-        Severity::Damage,
-        "has no keys",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.count = 9999.into());
-        },
-        Severity::Damage,
-        "records 9999 keys",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.key_free_list.len = 77.into());
-        },
-        Severity::Damage,
-        "records 77 free bytes among the keys",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.flags = (raw.flags.get() | 0x40).into());
-        },
-        Severity::Warning,
-        "of which some are unexpected",
-    ),
-    (
-        |p| {
-            let leaf = p.first_leaf();
-            p.node(leaf, |raw| raw.free.len = 9999.into());
-        },
-        Severity::Damage,
-        "reaches past the end of the node",
-    ),
-    (
-        |p| {
-            // Swap two entries of the table.
-            let leaf = p.first_leaf();
-            p.object(leaf, |bytes| {
-                let (first, second) = bytes[NODE_HEADER..NODE_HEADER + 16].split_at_mut(8);
-                first.swap_with_slice(second);
-            });
-        },
-        Severity::Damage,
-        "does not sort after the key before it",
-    ),
-    (
-        |p| {
-            // Give two entries of the table the same key.
-            let leaf = p.first_leaf();
-            p.object(leaf, |bytes| {
-                bytes.copy_within(NODE_HEADER..NODE_HEADER + 4, NODE_HEADER + 8)
-            });
-        },
-        Severity::Damage,
-        "shares bytes with another",
-    ),
-    (
+    warning("flag 1 (manually managed)", |p| {
+        p.container_omap(|raw| raw.flags = 0.into())
+    }),
+    warning("flag 1 (manually managed)", |p| {
+        p.omap(|raw| raw.flags = 1.into())
+    }),
+    warning("its tree has type 0x9", |p| {
+        p.omap(|raw| raw.tree_type = 9.into())
+    }),
+    damage("records 3 snapshots", |p| {
+        p.omap(|raw| raw.snapshot_count = 3.into())
+    }),
+    damage("expected type 0xb/0x0", |p| {
+        p.omap(|raw| raw.object.subtype = 3.into())
+    }),
+    damage("has storage flags that do not fit its tree", |p| {
+        let root = p.references_root();
+        p.node(root, |raw| {
+            raw.object.kind = (raw.object.kind.get() | 1 << 24).into()
+        });
+    }),
+    warning("the tree's flags are", |p| {
+        let root = p.references_root();
+        p.info(root, |info| {
+            info.flags = (info.flags.get() | tree_flags::HASHED).into()
+        });
+    }),
+    damage("is in block 1099511627776", |p| {
+        p.object_record(|raw| raw.paddr = (1 << 40).into())
+    }),
+    damage("are used by", |p| {
+        p.object_record(|raw| raw.paddr = 1.into())
+    }),
+    damage("has 8192 bytes", |p| {
+        p.object_record(|raw| raw.size = 8192.into())
+    }),
+    damage("has no object", |p| {
+        p.object_record(|raw| raw.flags = 1.into())
+    }),
+    damage("has the encryption flag", |p| {
+        p.object_record(|raw| raw.flags = 4.into())
+    }),
+    damage("records 99 keys", |p| {
+        let root = p.omap_root();
+        p.info(root, |info| info.key_count = 99.into());
+    }),
+    damage("records 99 nodes", |p| {
+        let root = p.files_root();
+        p.info(root, |info| info.node_count = 99.into());
+    }),
+    warning("records 1 bytes for the longest key", |p| {
+        let root = p.files_root();
+        p.info(root, |info| info.longest_key = 1.into());
+    }),
+    warning("the tree's flags are 0x1", |p| {
+        let root = p.references_root();
+        p.info(root, |info| info.flags = 1.into());
+    }),
+    damage("checksum mismatch", |p| {
+        let leaf = p.first_leaf();
+        p.block(leaf)[3000] ^= 1;
+    }),
+    damage("but the node has 77", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.object.xid = 77.into());
+    }),
+    damage("unexpected object 0x777", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.object.oid = 0x777.into());
+    }),
+    damage("is stored as 0x40000000", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| {
+            raw.object.kind = (object_type::BTREE_NODE | storage::PHYSICAL).into()
+        });
+    }),
+    damage("expected type 0x3/0xe", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.object.subtype = object_type::OMAP.into());
+    }),
+    damage("expected a node of level 0", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| (raw.level, raw.flags) = (1.into(), 0.into()));
+    }),
+    damage("has no keys", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.count = 0.into());
+    }),
+    damage("records 9999 keys", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.count = 9999.into());
+    }),
+    damage("records 77 free bytes among the keys", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.key_free_list.len = 77.into());
+    }),
+    warning("of which some are unexpected", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.flags = (raw.flags.get() | 0x40).into());
+    }),
+    damage("reaches past the end of the node", |p| {
+        let leaf = p.first_leaf();
+        p.node(leaf, |raw| raw.free.len = 9999.into());
+    }),
+    damage("does not sort after the key before it", |p| {
+        // Swap two entries of the table.
+        let leaf = p.first_leaf();
+        p.object(leaf, |bytes| {
+            let (first, second) = bytes[NODE_HEADER..NODE_HEADER + 16].split_at_mut(8);
+            first.swap_with_slice(second);
+        });
+    }),
+    damage("shares bytes with another", |p| {
+        // Give two entries of the table the same key.
+        let leaf = p.first_leaf();
+        p.object(leaf, |bytes| {
+            bytes.copy_within(NODE_HEADER..NODE_HEADER + 4, NODE_HEADER + 8)
+        });
+    }),
+    damage(
+        "its first key sorts before its key in the parent node",
         |p| {
             // Change the first key of the root's second child.
             let root = p.files_root();
@@ -522,319 +312,197 @@ pub(in crate::apfs) const TREES: &[Corruption] = &[
                 bytes[key + 1] ^= 0x40;
             });
         },
-        Severity::Damage,
-        "its first key sorts before its key in the parent node",
     ),
 ];
 
 pub(in crate::apfs) const FILES: &[Corruption] = &[
-    (
-        |p| p.entry("symlink", |key, _| key[10] ^= 0x40),
-        Severity::Damage,
-        "is stored under hash",
-    ),
-    (
-        |p| p.entry("symlink", |_, raw| raw.file_id = 0x9999.into()),
-        Severity::Damage,
-        "points to object 0x9999, which does not",
-    ),
-    (
-        |p| p.entry("symlink", |_, raw| raw.flags = 8.into()),
-        Severity::Damage,
-        "has type 0x8",
-    ),
-    (
-        |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
-        Severity::Damage,
-        "folder 0x2 has 2 names",
-    ),
-    (
-        |p| p.entry("folder", |_, raw| raw.file_id = 2.into()),
-        Severity::Damage,
-        "cannot be reached from the root",
-    ),
-    (
-        |p| p.inode("symlink", |raw| raw.mode = 0o777.into()),
-        Severity::Damage,
-        "without a valid type",
-    ),
-    (
-        |p| p.inode("symlink", |raw| raw.mode = 0o100_777.into()),
-        Severity::Damage,
-        "contradicts its attribute for the target",
-    ),
-    (
-        |p| p.inode("folder", |raw| raw.children_or_links = 3.into()),
-        Severity::Warning,
-        "records 3 entries",
-    ),
-    (
-        |p| p.inode("folder", |raw| raw.mode = 0o100_755.into()),
-        Severity::Damage,
-        "which is not a folder",
-    ),
-    (
-        |p| p.inode("first name", |raw| raw.children_or_links = 7.into()),
-        Severity::Warning,
-        "records 7 names, but 2 exist",
-    ),
-    (
-        |p| p.inode("first name", |raw| raw.parent_id = 3.into()),
-        Severity::Warning,
-        "name and folder of its first link",
-    ),
-    (
-        |p| p.inode("with attributes", |raw| raw.parent_id = 3.into()),
-        Severity::Warning,
-        "records another name or folder",
-    ),
-    (
-        |p| {
-            p.inode("with attributes", |raw| {
-                raw.internal_flags = inode_flags::HAS_RESOURCE_FORK.into()
-            })
-        },
-        Severity::Warning,
-        "has a resource fork: no, but its inode says yes",
-    ),
-    (
-        |p| {
-            p.inode("with attributes", |raw| {
-                raw.internal_flags = inode_flags::NO_RESOURCE_FORK.into()
-            })
-        },
-        Severity::Warning,
-        "has access rights: yes, but its inode says no",
-    ),
-    (
-        |p| {
-            p.inode("with attributes", |raw| {
-                raw.internal_flags = (inode_flags::HAS_SECURITY | inode_flags::IS_SPARSE).into()
-            })
-        },
-        Severity::Warning,
-        "a count of sparse bytes",
-    ),
-    (
-        |p| p.inode("with attributes", |raw| raw.bsd_flags = 0x20.into()),
-        Severity::Damage,
-        "has no compression attribute",
-    ),
-    (
-        |p| p.inode("with attributes", |raw| raw.uncompressed_size = 9.into()),
-        Severity::Warning,
-        "a size of compressed contents",
-    ),
-    (
-        |p| p.inode("with attributes", |raw| raw.private_id = 0x9999.into()),
-        Severity::Damage,
-        "the next object number is",
-    ),
-    (
-        |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
-        Severity::Damage,
+    damage("is stored under hash", |p| {
+        p.entry("symlink", |key, _| key[10] ^= 0x40)
+    }),
+    damage("points to object 0x9999, which does not", |p| {
+        p.entry("symlink", |_, raw| raw.file_id = 0x9999.into())
+    }),
+    damage("has type 0x8", |p| {
+        p.entry("symlink", |_, raw| raw.flags = 8.into())
+    }),
+    damage("folder 0x2 has 2 names", |p| {
+        p.entry("folder", |_, raw| raw.file_id = 2.into())
+    }),
+    damage("cannot be reached from the root", |p| {
+        p.entry("folder", |_, raw| raw.file_id = 2.into())
+    }),
+    damage("without a valid type", |p| {
+        p.inode("symlink", |raw| raw.mode = 0o777.into())
+    }),
+    damage("contradicts its attribute for the target", |p| {
+        p.inode("symlink", |raw| raw.mode = 0o100_777.into())
+    }),
+    warning("records 3 entries", |p| {
+        p.inode("folder", |raw| raw.children_or_links = 3.into())
+    }),
+    damage("which is not a folder", |p| {
+        p.inode("folder", |raw| raw.mode = 0o100_755.into())
+    }),
+    warning("records 7 names, but 2 exist", |p| {
+        p.inode("first name", |raw| raw.children_or_links = 7.into())
+    }),
+    warning("name and folder of its first link", |p| {
+        p.inode("first name", |raw| raw.parent_id = 3.into())
+    }),
+    warning("records another name or folder", |p| {
+        p.inode("with attributes", |raw| raw.parent_id = 3.into())
+    }),
+    warning("has a resource fork: no, but its inode says yes", |p| {
+        p.inode("with attributes", |raw| {
+            raw.internal_flags = inode_flags::HAS_RESOURCE_FORK.into()
+        })
+    }),
+    warning("has access rights: yes, but its inode says no", |p| {
+        p.inode("with attributes", |raw| {
+            raw.internal_flags = inode_flags::NO_RESOURCE_FORK.into()
+        })
+    }),
+    warning("a count of sparse bytes", |p| {
+        p.inode("with attributes", |raw| {
+            raw.internal_flags = (inode_flags::HAS_SECURITY | inode_flags::IS_SPARSE).into()
+        })
+    }),
+    damage("has no compression attribute", |p| {
+        p.inode("with attributes", |raw| raw.bsd_flags = 0x20.into())
+    }),
+    warning("a size of compressed contents", |p| {
+        p.inode("with attributes", |raw| raw.uncompressed_size = 9.into())
+    }),
+    damage("the next object number is", |p| {
+        p.inode("with attributes", |raw| raw.private_id = 0x9999.into())
+    }),
+    damage(
         "has 99999 bytes of contents, but its extents have only 4096",
+        |p| p.stream("with attributes", |raw| raw.size = 99_999.into()),
     ),
-    (
-        |p| p.stream("with attributes", |raw| raw.allocated = 8192.into()),
-        Severity::Warning,
-        "but records 8192",
-    ),
-    (
-        |p| p.extent("with attributes", |raw| raw.len_and_flags = 100.into()),
-        Severity::Damage,
-        "both must be multiples of the block size",
-    ),
-    (
-        |p| p.extent("with attributes", |raw| raw.paddr = (1 << 40).into()),
-        Severity::Damage,
-        "reaches past the end of the container",
-    ),
-    (
-        |p| p.extent("with attributes", |raw| raw.paddr = 1.into()),
-        Severity::Damage,
-        "have a reference count of 0",
-    ),
-    (
-        |p| p.extent("with attributes", |raw| raw.paddr = 0.into()),
-        Severity::Warning,
-        "bytes of holes",
-    ),
-    (
-        |p| {
-            let id = p.id("with attributes");
-            p.record(
-                &RecordKey::single(id, record_type::DATA_STREAM),
-                |_, value| value[0] = 5,
-            );
-        },
-        Severity::Warning,
-        "has a reference count of 5",
-    ),
-    (
-        |p| {
-            let id = p.id("first name");
-            p.record(
-                &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
-                |_, value| value[0] = 3,
-            );
-        },
-        Severity::Warning,
-        "differ in name or object",
-    ),
-    (
-        |p| {
-            // Sibling numbers come after object numbers.
-            let id = p.id("first name");
-            let mut link = 0;
-            p.record(
-                &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
-                |key, _| {
-                    link = u64::from_le_bytes(key[8..].try_into().unwrap());
-                },
-            );
-            p.record(
-                &RecordKey::single(FileId(link), record_type::SIBLING_MAP),
-                |_, value| value[0] ^= 1,
-            );
-        },
-        Severity::Warning,
-        "the link map records object",
-    ),
-    (
-        |p| p.xattr("small", |value| value[0] = 3),
-        Severity::Damage,
-        "malformed",
-    ),
-    (
-        |p| p.xattr("large", |value| value[5] ^= 0x40),
-        Severity::Damage,
+    warning("but records 8192", |p| {
+        p.stream("with attributes", |raw| raw.allocated = 8192.into())
+    }),
+    damage("both must be multiples of the block size", |p| {
+        p.extent("with attributes", |raw| raw.len_and_flags = 100.into())
+    }),
+    damage("reaches past the end of the container", |p| {
+        p.extent("with attributes", |raw| raw.paddr = (1 << 40).into())
+    }),
+    damage("have a reference count of 0", |p| {
+        p.extent("with attributes", |raw| raw.paddr = 1.into())
+    }),
+    warning("bytes of holes", |p| {
+        p.extent("with attributes", |raw| raw.paddr = 0.into())
+    }),
+    warning("has a reference count of 5", |p| {
+        let id = p.id("with attributes");
+        p.record(
+            &RecordKey::single(id, record_type::DATA_STREAM),
+            |_, value| value[0] = 5,
+        );
+    }),
+    warning("differ in name or object", |p| {
+        let id = p.id("first name");
+        p.record(
+            &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
+            |_, value| value[0] = 3,
+        );
+    }),
+    warning("the link map records object", |p| {
+        // Sibling numbers come after object numbers.
+        let id = p.id("first name");
+        let mut link = 0;
+        p.record(
+            &RecordKey::numbered(id, record_type::SIBLING_LINK, 0),
+            |key, _| {
+                link = u64::from_le_bytes(key[8..].try_into().unwrap());
+            },
+        );
+        p.record(
+            &RecordKey::single(FileId(link), record_type::SIBLING_MAP),
+            |_, value| value[0] ^= 1,
+        );
+    }),
+    damage("malformed", |p| p.xattr("small", |value| value[0] = 3)),
+    damage(
         "has 20000 bytes of contents, but its extents have only 0",
+        |p| p.xattr("large", |value| value[5] ^= 0x40),
     ),
-    (
-        |p| {
-            let id = p.id("symlink");
-            p.record(
-                &RecordKey::named(id, record_type::XATTR, b""),
-                |_, value| *value.last_mut().unwrap() = b'x',
-            );
-        },
-        Severity::Damage,
-        "is not NUL-terminated",
-    ),
+    damage("is not NUL-terminated", |p| {
+        let id = p.id("symlink");
+        p.record(
+            &RecordKey::named(id, record_type::XATTR, b""),
+            |_, value| *value.last_mut().unwrap() = b'x',
+        );
+    }),
 ];
 
 pub(in crate::apfs) const VOLUME: &[Corruption] = &[
-    (
-        |p| p.reference(|raw| raw.references = 5.into()),
-        Severity::Warning,
-        "have a reference count of 5",
-    ),
-    (
-        |p| p.reference(|raw| raw.references = 0.into()),
-        Severity::Damage,
-        "have a reference count of 0",
-    ),
-    (
-        |p| p.reference(|raw| raw.owner = 3.into()),
-        Severity::Warning,
-        "has the invalid owner 0x3",
-    ),
-    (
-        |p| p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1)),
-        Severity::Damage,
-        "the kind 9",
-    ),
-    (
-        |p| p.volume(|raw| raw.meta_crypto.major_version = 4.into()),
-        Severity::Warning,
-        "has version 4.0",
-    ),
-    (
-        |p| p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into()),
-        Severity::Warning,
-        "expected a virtual object",
-    ),
-    (
-        |p| p.volume(|raw| raw.files = 3.into()),
-        Severity::Warning,
-        "counts 3 files",
-    ),
-    (
-        |p| p.volume(|raw| raw.folders = 9.into()),
-        Severity::Warning,
-        "counts 9 folders",
-    ),
-    (
-        |p| p.volume(|raw| raw.symlinks = 9.into()),
-        Severity::Warning,
-        "counts 9 symbolic links",
-    ),
-    (
-        |p| p.volume(|raw| raw.next_file_id = 0x11.into()),
-        Severity::Damage,
-        "the next object number is recorded as 0x11",
-    ),
-    (
-        |p| p.volume(|raw| raw.allocated_blocks = 7.into()),
-        Severity::Warning,
-        "records 7 blocks of its own",
-    ),
-    (
-        |p| p.volume(|raw| raw.name = [0; VOLUME_NAME_LEN]),
-        Severity::Warning,
-        "has no name",
-    ),
-    (
-        |p| p.volume(|raw| raw.snapshots = 3.into()),
-        Severity::Warning,
-        "records 3 snapshots",
-    ),
-    (
-        |p| p.volume(|raw| raw.total_blocks_freed = 9999.into()),
-        Severity::Warning,
-        "records 9999 freed blocks",
-    ),
-    (
-        |p| p.volume(|raw| raw.index = 4.into()),
-        Severity::Warning,
-        "records slot 4",
-    ),
-    (
-        |p| p.volume(|raw| raw.omap_oid = 1.into()),
-        Severity::Damage,
-        "apfs object map",
-    ),
-    (
-        |p| p.volume(|raw| raw.magic = *b"NOPE"),
-        Severity::Damage,
-        "expected a volume superblock (APSB)",
-    ),
-    (
-        |p| p.volume(|raw| raw.object.xid = 1.into()),
-        Severity::Damage,
+    warning("have a reference count of 5", |p| {
+        p.reference(|raw| raw.references = 5.into())
+    }),
+    damage("have a reference count of 0", |p| {
+        p.reference(|raw| raw.references = 0.into())
+    }),
+    warning("has the invalid owner 0x3", |p| {
+        p.reference(|raw| raw.owner = 3.into())
+    }),
+    damage("the kind 9", |p| {
+        p.reference(|raw| *raw = ExtentRefRaw::new(9, raw.blocks(), 20, 1))
+    }),
+    warning("has version 4.0", |p| {
+        p.volume(|raw| raw.meta_crypto.major_version = 4.into())
+    }),
+    warning("expected a virtual object", |p| {
+        p.volume(|raw| raw.object.kind = (raw.object.kind.get() | 1 << 20).into())
+    }),
+    warning("counts 3 files", |p| p.volume(|raw| raw.files = 3.into())),
+    warning("counts 9 folders", |p| {
+        p.volume(|raw| raw.folders = 9.into())
+    }),
+    warning("counts 9 symbolic links", |p| {
+        p.volume(|raw| raw.symlinks = 9.into())
+    }),
+    damage("the next object number is recorded as 0x11", |p| {
+        p.volume(|raw| raw.next_file_id = 0x11.into())
+    }),
+    warning("records 7 blocks of its own", |p| {
+        p.volume(|raw| raw.allocated_blocks = 7.into())
+    }),
+    warning("has no name", |p| {
+        p.volume(|raw| raw.name = [0; VOLUME_NAME_LEN])
+    }),
+    warning("records 3 snapshots", |p| {
+        p.volume(|raw| raw.snapshots = 3.into())
+    }),
+    warning("records 9999 freed blocks", |p| {
+        p.volume(|raw| raw.total_blocks_freed = 9999.into())
+    }),
+    warning("records slot 4", |p| p.volume(|raw| raw.index = 4.into())),
+    damage("apfs object map", |p| {
+        p.volume(|raw| raw.omap_oid = 1.into())
+    }),
+    damage("expected a volume superblock (APSB)", |p| {
+        p.volume(|raw| raw.magic = *b"NOPE")
+    }),
+    damage(
         "records transaction 2 for the superblock, but it has 1",
+        |p| p.volume(|raw| raw.object.xid = 1.into()),
     ),
-    (
-        |p| p.volume(|raw| raw.extent_ref_tree_type = 2.into()),
-        Severity::Warning,
-        "the tree of extent references has type",
-    ),
-    (
-        |p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()),
-        Severity::Warning,
+    warning("the tree of extent references has type", |p| {
+        p.volume(|raw| raw.extent_ref_tree_type = 2.into())
+    }),
+    warning(
         "the list of modifying programs is not in order from newest to oldest",
+        |p| p.volume(|raw| raw.modified_by[1].last_xid = 9.into()),
     ),
-    (
-        |p| p.volume(|raw| raw.incompatible_features = 9.into()),
-        Severity::Warning,
-        "contradictory flags",
-    ),
-    (
-        |p| p.volume(|raw| raw.integrity_oid = 0x7777.into()),
-        Severity::Damage,
-        "has no object 0x7777",
-    ),
+    warning("contradictory flags", |p| {
+        p.volume(|raw| raw.incompatible_features = 9.into())
+    }),
+    damage("has no object 0x7777", |p| {
+        p.volume(|raw| raw.integrity_oid = 0x7777.into())
+    }),
 ];
 
 /// Returns a container of `len` bytes for each kind of corruption, with its severity and a part of

@@ -24,7 +24,7 @@ mod volume;
 pub(super) mod corruptions;
 #[cfg(feature = "testing")]
 #[allow(clippy::cast_possible_truncation, reason = "test data is small")]
-mod sample;
+pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 

@@ -13,8 +13,8 @@ use crate::apfs::layout::*;
 use crate::apfs::names::NameRules;
 use crate::apfs::volume::Apfs;
 use crate::apfs::{ApfsMut, WriteOptions};
-use crate::sample;
 use crate::{FileSystem, FileSystemExt, FileSystemMut, NewKind, NewNode, Timestamp, VolumePlan};
+use crate::{sample, source};
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw_core::progress::Silent;
 use bandsaw_core::sync::Mutex;
@@ -27,8 +27,8 @@ pub(in crate::apfs) struct Sample {
     pub(in crate::apfs) bytes: Vec<u8>,
 }
 
-fn build(len: usize) -> Vec<u8> {
-    let created = Timestamp::from_seconds(1_700_000_000);
+/// Returns a container of `len` bytes with one volume, and its free bytes.
+pub(in crate::apfs) fn container(len: usize, tree: source::Tree) -> (Arc<Memory>, u64) {
     let volume = NewVolume {
         name: "Patient".into(),
         case_sensitive: false,
@@ -36,15 +36,27 @@ fn build(len: usize) -> Vec<u8> {
     };
     let options = Options {
         volumes: vec![volume],
-        created,
+        created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
         uuid: uuid::Uuid::nil(),
     };
     let device = Arc::new(Memory::zeros(len));
-    Plan::new(sample::tree(60, &[]), options)
-        .unwrap()
-        .build(&*device, &Silent)
-        .unwrap();
+    let plan = Plan::new(tree, options).unwrap();
+    let built = plan.build(&*device, &Silent).unwrap();
+    (device, built.free)
+}
+
+/// Returns a container like [`container`] whose volume has no files.
+#[cfg(test)]
+pub(in crate::apfs) fn empty_container(len: usize) -> (Arc<Memory>, u64) {
+    container(
+        len,
+        source::Tree::empty(Timestamp::from_seconds(1_700_000_000)),
+    )
+}
+
+fn build(len: usize) -> Vec<u8> {
+    let (device, _) = container(len, sample::tree(60, &[]));
     // A second checkpoint, so that the free queues are not empty.
     let container = Arc::new(Container::open(device.clone(), None).unwrap());
     let options = WriteOptions {

@@ -48,6 +48,7 @@ pub(super) fn read(
         progress,
     };
     let user = User::volume(volume, "tree of snapshots");
+    // Both kinds of records are collected first: a name may come before or after its snapshot.
     let totals = walk.run(
         raw.snap_meta_tree_oid.into(),
         &mut Physical { blocks, user },
@@ -100,6 +101,7 @@ pub(super) fn read(
             Ok(())
         },
     )?;
+    // The caller needs the oldest first; damaged trees may have another order.
     found.sort_unstable_by_key(|snapshot| snapshot.xid);
     for snapshot in &found {
         if names.remove(&snapshot.xid).as_ref() != Some(&snapshot.name) {
@@ -126,6 +128,7 @@ pub(super) fn read(
             ),
         ));
     }
+    // The object map resolves objects of snapshots by its own list, so a difference makes files unreadable.
     if !found
         .iter()
         .map(|snapshot| snapshot.xid)

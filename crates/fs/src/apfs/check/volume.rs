@@ -96,6 +96,8 @@ impl VolumeCheck<'_, '_> {
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<Option<Error>> {
+        // Blocks of parts that are not read belong to nobody: from here on `incomplete` keeps them from being
+        // reported as lost.
         self.superblock(report);
         if let Err(error) = self.is_known() {
             blocks.incomplete = true;
@@ -112,6 +114,7 @@ impl VolumeCheck<'_, '_> {
             blocks.incomplete = true;
             return Ok(None);
         };
+        // Between two keys, only the Mac that changes them knows which blocks have which.
         let changing = omap_flags::ENCRYPTING | omap_flags::DECRYPTING | omap_flags::KEY_ROLLING;
         if objects.raw.flags.get() & changing != 0 {
             blocks.incomplete = true;
@@ -122,6 +125,8 @@ impl VolumeCheck<'_, '_> {
         let around = (scope.store, scope.newest, scope.progress);
         let (snapshots, mut own) =
             snapshots::read(&self.raw, &objects, around, self.number, blocks, report)?;
+        // The trees of references come before the files, which are compared with them, and in the order
+        // of their snapshots: each has the extents that came since the one before.
         let mut references = References::default();
         let mut kept = Vec::new();
         for snapshot in &snapshots {
@@ -144,6 +149,7 @@ impl VolumeCheck<'_, '_> {
             report,
         )?;
         self.others(&mut objects, report)?;
+        // A volume without its key is checked as far as it is not encrypted; damaged keys are damage.
         let (cipher, unseen) = match self.checker.cipher(&self.raw) {
             Ok(cipher) => (cipher, None),
             Err(error) if matches!(error.kind(), Kind::Io | Kind::Cancelled) => return Err(error),
@@ -189,6 +195,7 @@ impl VolumeCheck<'_, '_> {
                 report,
             );
         }
+        // The sum of all parts, so it is known only now.
         let counted =
             objects.own_blocks + objects.blocks() + references.nodes + references.owned + own;
         let recorded = self.raw.allocated_blocks.get();
@@ -487,7 +494,7 @@ impl VolumeCheck<'_, '_> {
             xid: state.xid,
             dataless: false,
         };
-        // What keeps the volume from being opened was found before.
+        // Damage that keeps the volume from being opened was found before.
         if let Ok(volume) = Apfs::open(self.checker.container, &state, cipher.cloned()) {
             paths::resolve(&volume, first, report);
         }

@@ -49,6 +49,9 @@ pub(crate) mod volume_flags {
     pub(crate) const PREVIOUSLY_SEALED: u64 = 0x80;
 }
 
+/// The role of a destination of Time Machine's backups.
+pub(crate) const BACKUP_ROLE: u16 = 0x180;
+
 /// Bits of [`VolumeRaw::role`], with their names.
 pub(crate) const VOLUME_ROLES: [(u16, &str); 14] = [
     (0x1, "System"),
@@ -62,7 +65,7 @@ pub(crate) const VOLUME_ROLES: [(u16, &str); 14] = [
     (0xC0, "Update"),
     (0x100, "xART"),
     (0x140, "Hardware"),
-    (0x180, "Backup"),
+    (BACKUP_ROLE, "Backup"),
     (0x240, "Enterprise"),
     (0x2C0, "Prelogin"),
 ];

@@ -10,9 +10,10 @@ use super::space::AllocationUse;
 use super::volume::{Volume, corrupt};
 use crate::apfs::btree::{Addressing, Key, Tree, TreeKind};
 use crate::apfs::layout::{
-    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags,
-    extent_ref_kind, record_type,
+    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Oid, Paddr, RecordKey, UPDATE_OWNER,
+    extent_flags, extent_ref_kind, record_type,
 };
+use crate::apfs::store::Store;
 use crate::apfs::stream::{self, StoredRun};
 use bandsaw_core::{Error, Kind, Result};
 
@@ -459,7 +460,7 @@ impl Volume {
                 let count = last - at;
                 let raw = &mut self.read.raw;
                 raw.allocated_blocks = raw.allocated_blocks.get().saturating_sub(count).into();
-                raw.total_blocks_freed = (raw.total_blocks_freed.get() + count).into();
+                raw.total_blocks_freed = raw.total_blocks_freed.get().saturating_add(count).into();
             }
             at = last;
         }
@@ -470,14 +471,8 @@ impl Volume {
     /// that reference or to the next record. The blocks stay until the snapshot is deleted.
     fn release_from_snapshot(&mut self, blocks: Range<u64>) -> Result<u64> {
         let mut end = None;
-        for root in &self.kept {
-            let tree = Tree::open(
-                &self.store,
-                TreeKind::ExtentReferences,
-                Addressing::Physical,
-                *root,
-            )?;
-            let found = reference_in(&tree, blocks.start)?
+        for kept in &mut self.kept {
+            let found = reference_in(kept.tree(&self.store)?, blocks.start)?
                 .filter(|(_, raw)| raw.kind() == extent_ref_kind::NEW);
             if let Some((first, raw)) = found {
                 end = Some(first + raw.blocks());
@@ -513,6 +508,30 @@ impl Volume {
         );
         self.put_reference(blocks.start, &raw)?;
         Ok(end)
+    }
+}
+
+/// The extent-reference tree of a snapshot, opened when it is needed first.
+#[derive(Debug)]
+pub(super) struct KeptReferences {
+    root: Oid,
+    tree: Option<Tree>,
+}
+
+impl KeptReferences {
+    pub(super) fn new(root: Oid) -> Self {
+        Self { root, tree: None }
+    }
+
+    fn tree(&mut self, store: &Store) -> Result<&Tree> {
+        let tree = match self.tree.take() {
+            Some(tree) => tree,
+            None => {
+                let kind = TreeKind::ExtentReferences;
+                Tree::open(store, kind, Addressing::Physical, self.root)?
+            }
+        };
+        Ok(self.tree.insert(tree))
     }
 }
 

@@ -25,7 +25,6 @@ mod nodes;
 mod orphans;
 mod preconditions;
 mod queue;
-#[cfg(any(test, feature = "testing"))]
 mod snapshot;
 mod space;
 #[cfg(test)]

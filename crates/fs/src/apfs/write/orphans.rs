@@ -8,7 +8,7 @@ use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::apfs::layout::FileId;
 use crate::{ExistingTarget, FileSystem, NewKind, NewNode, NodeId};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Kind, Result};
 
 /// Suffix of the name of such a file in that directory.
 const ENDING: &str = "-dead";
@@ -134,9 +134,10 @@ impl Volume {
     /// Returns the number of an object that has no name yet.
     fn nameless(&self, node: NodeId) -> Result<FileId> {
         let found = self.nameless.iter().find(|id| id.0 == node.0);
-        found
-            .copied()
-            .ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
+        found.copied().ok_or_else(|| {
+            let message = format!("object {} has a name, or does not exist", node.0);
+            Error::new(Kind::NotFound, LAYER, message)
+        })
     }
 
     /// Finds the unlinked files that a crash has left.

@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 use super::checkpoint::room;
 use super::container::{WORTH_RELEASING, write_whole};
 use super::ephemeral::Ephemeral;
+use super::extents::KeptReferences;
 use super::inode::Inode;
 use super::space::Space;
 use super::tree::{ChangingTree, OidCounter};
@@ -48,8 +49,8 @@ pub(super) struct Volume {
     pub(super) files: ChangingTree,
     /// Extent-reference tree.
     pub(super) references: ChangingTree,
-    /// Roots of the extent-reference trees of its snapshots, newest first, which are never changed.
-    pub(super) kept: Vec<Oid>,
+    /// Extent-reference trees of its snapshots, newest first, which are never changed.
+    pub(super) kept: Vec<KeptReferences>,
     pub(super) omap: (OmapRaw, ChangingTree),
     pub(super) container_omap: (OmapRaw, ChangingTree),
     /// Object number of the volume.
@@ -81,6 +82,7 @@ impl Volume {
         key: AskKey<'_>,
     ) -> Result<Self> {
         container.store.device.info().check_writable(LAYER)?;
+        // A change of an older state would overwrite what the newer one uses.
         preconditions::check_newest(container)?;
         // Allocation is only safe with a correct free map.
         container.trusted_free_map()?;
@@ -93,6 +95,7 @@ impl Volume {
         };
         let (raw, _) = container.volume_superblock(oid)?;
         let ephemeral = Ephemeral::read(container)?;
+        // All reasons against a change come before the first tree is opened for it.
         preconditions::check(container, &raw, &ephemeral)
             .map_err(|error| error.named(raw.label()))?;
         let read = container.open_volume(number, None, key)?;
@@ -110,7 +113,9 @@ impl Volume {
             )
         };
         let omap = Omap::open(&store, Paddr(raw.omap_oid.get()))?.raw;
+        // Extents of snapshots stay allocated when files lose them.
         let kept = container.snapshot_references(&raw, &omap)?;
+        let kept = kept.into_iter().map(KeptReferences::new).collect();
         let omap = (omap, omap_tree(&omap)?);
         let container_omap = container.view.omap.raw;
         let container_omap = (container_omap, omap_tree(&container_omap)?);
@@ -171,6 +176,7 @@ impl Volume {
             signed: false,
             anchor_is_old: false,
         };
+        // A crash leaves files that were unlinked while open; they still take space.
         volume.find_orphans()?;
         Ok(volume)
     }
@@ -228,7 +234,7 @@ impl Volume {
     }
 
     /// Returns the maximum number of blocks that a commit needs.
-    fn needed(&self) -> u64 {
+    pub(super) fn needed(&self) -> u64 {
         // A changed node may change one or two nodes of the object map, and split one.
         3 * self.files.changed() + 2 * self.references.changed() + 24
     }
@@ -352,7 +358,6 @@ impl Volume {
     }
 
     /// Begins a transaction outside an operation.
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn begin_empty(&mut self) -> Result<()> {
         self.begin(KEPT_CHECKPOINTS)
     }

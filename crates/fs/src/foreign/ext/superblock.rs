@@ -52,29 +52,8 @@ pub(super) struct Group {
 impl Superblock {
     /// Parses the superblock of a volume of `len` bytes.
     pub(in crate::foreign) fn parse(raw: SuperblockRaw, len: u64) -> Result<Self> {
-        let wrong = |message: String| Error::corrupt(LAYER, SUPERBLOCK, message);
-        if raw.magic != MAGIC {
-            return Err(wrong(format!(
-                "invalid magic {:#06x}: expected {MAGIC:#06x}",
-                raw.magic.get()
-            )));
-        }
-        let (found, readable) = (raw.incompatible.get(), raw.read_only.get());
-        if readable & read_only::BIGALLOC != 0 {
-            return Err(Error::unsupported(
-                LAYER,
-                "unsupported: ext4 with clusters (bigalloc)",
-            ));
-        }
-        let unknown = (found & !incompatible::KNOWN, readable & !read_only::KNOWN);
-        if unknown != (0, 0) {
-            let message = format!(
-                "unsupported features (incompatible {:#x}, read-only {:#x})",
-                unknown.0, unknown.1
-            );
-            return Err(Error::unsupported(LAYER, message));
-        }
-        let has_64 = found & incompatible::BITS_64 != 0;
+        check_features(&raw)?;
+        let has_64 = raw.incompatible.get() & incompatible::BITS_64 != 0;
         let wide = |low: U32, high: U32| {
             u64::from(low.get())
                 | if has_64 {
@@ -89,12 +68,9 @@ impl Superblock {
         );
         let log = raw.log_block_size.get();
         let block_size = power(log).filter(|_| log <= 6).map(|power| 1024 * power);
-        let block_size = block_size.ok_or_else(|| {
-            wrong(format!(
-                "unsupported block size of \
-                                                                 2^{log} KiB"
-            ))
-        })?;
+        let block_size =
+            block_size.ok_or_else(|| wrong(format!("unsupported block size of 2^{log} KiB")))?;
+        // With blocks of 1 KiB the boot sector has block 0 for itself, and group 0 begins after it.
         let first = u64::from(block_size == 1024);
         let per_group = u64::from(raw.blocks_per_group.get());
         let most = 8 * block_size;
@@ -124,6 +100,7 @@ impl Superblock {
                 return Err(wrong(message));
             }
         }
+        // A descriptor is read for each group, so their number is limited before memory is allocated.
         let groups = (blocks - first).div_ceil(per_group);
         if groups > MAX_GROUPS {
             return Err(Error::unsupported(
@@ -158,21 +135,7 @@ impl Superblock {
                 "unsupported descriptor size {descriptor_size}"
             )));
         }
-        let seed = (readable & read_only::METADATA_SUMS != 0).then(|| {
-            match found & incompatible::CHECKSUM_SEED {
-                0 => crc32c(!0, &raw.uuid),
-                _ => raw.checksum_seed.get(),
-            }
-        });
-        let sum = crc32c(!0, &raw.as_bytes()[..0x3FC]);
-        if seed.is_some() && (raw.checksum_type != 1 || raw.checksum.get() != sum) {
-            let message = format!(
-                "checksum mismatch: {:#010x} of kind {}, expected {sum:#010x} of kind 1",
-                raw.checksum.get(),
-                raw.checksum_type
-            );
-            return Err(wrong(message));
-        }
+        let seed = checksum_seed(&raw)?;
         let inode_table = (per * inode_size).div_ceil(block_size);
         Ok(Self {
             block_size,
@@ -355,4 +318,55 @@ impl Superblock {
         };
         recorded == group.bitmap_sum
     }
+}
+
+fn wrong(message: String) -> Error {
+    Error::corrupt(LAYER, SUPERBLOCK, message)
+}
+
+/// Refuses other structures, and features that change where free blocks are recorded.
+fn check_features(raw: &SuperblockRaw) -> Result<()> {
+    if raw.magic != MAGIC {
+        return Err(wrong(format!(
+            "invalid magic {:#06x}: expected {MAGIC:#06x}",
+            raw.magic.get()
+        )));
+    }
+    let (found, readable) = (raw.incompatible.get(), raw.read_only.get());
+    if readable & read_only::BIGALLOC != 0 {
+        let message = "unsupported: ext4 with clusters (bigalloc)";
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let unknown = (found & !incompatible::KNOWN, readable & !read_only::KNOWN);
+    if unknown != (0, 0) {
+        let message = format!(
+            "unsupported features (incompatible {:#x}, read-only {:#x})",
+            unknown.0, unknown.1
+        );
+        return Err(Error::unsupported(LAYER, message));
+    }
+    Ok(())
+}
+
+/// Returns the seed of the checksums of other structures, if the volume has checksums. That of the
+/// superblock is compared.
+fn checksum_seed(raw: &SuperblockRaw) -> Result<Option<u32>> {
+    if raw.read_only.get() & read_only::METADATA_SUMS == 0 {
+        return Ok(None);
+    }
+    let sum = crc32c(!0, &raw.as_bytes()[..0x3FC]);
+    if raw.checksum_type != 1 || raw.checksum.get() != sum {
+        let message = format!(
+            "checksum mismatch: {:#010x} of kind {}, expected {sum:#010x} of kind 1",
+            raw.checksum.get(),
+            raw.checksum_type
+        );
+        return Err(wrong(message));
+    }
+    Ok(Some(
+        match raw.incompatible.get() & incompatible::CHECKSUM_SEED {
+            0 => crc32c(!0, &raw.uuid),
+            _ => raw.checksum_seed.get(),
+        },
+    ))
 }

@@ -114,6 +114,7 @@ impl Boot {
                 long.get().into()
             }
         };
+        // Only FAT32 has a long field for the tables, and leaves the short one zero.
         let is_32 = raw.table.get() == 0;
         let (sectors, table) = (
             short(raw.sectors, raw.sectors_long),
@@ -134,6 +135,7 @@ impl Boot {
             );
             return Err(wrong(message));
         }
+        // The number of clusters alone tells FAT12 from FAT16, by Microsoft's definition.
         let clusters = (sectors - head) / per_cluster;
         let width = match clusters {
             _ if is_32 => Width::Fat32,
@@ -162,6 +164,7 @@ impl Boot {
                 format!("unsupported FAT32 version {:#06x}", raw.tail.version.get()),
             ));
         }
+        // FAT32 may keep only one of its tables; the others are outdated then.
         let (mirroring, kept) = (
             raw.tail.mirroring.get(),
             u64::from(raw.tail.mirroring.get() & 0xF),

@@ -1,12 +1,13 @@
 //! The volume header, primary and alternate.
 
 use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
 
 use super::geometry::{Geometry, JournalPlace, special_fork};
 use super::objects::Objects;
 use super::recipe::file_clump;
 use crate::hfsplus::layout::{
-    HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX,
+    Cnid, HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX,
     VolumeHeaderRaw, volume_attributes,
 };
 use bandsaw_core::Result;
@@ -19,6 +20,8 @@ const MADE_BY: [u8; 4] = *b"bsaw";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Identity {
     pub(super) hfsx: bool,
+    /// The Finder opens the root folder.
+    pub(super) opens: bool,
     /// Seconds since 1904.
     pub(super) created: u32,
     pub(super) identifier: u64,
@@ -42,6 +45,7 @@ pub(super) fn header(
     } else {
         volume_attributes::JOURNALED
     };
+    let opened = if identity.opens { Cnid::ROOT } else { Cnid(0) };
     VolumeHeaderRaw {
         signature: signature.into(),
         version: version.into(),
@@ -65,7 +69,8 @@ pub(super) fn header(
         next_catalog_id: objects.next_cnid.0.into(),
         write_count: 0.into(),
         encodings_bitmap: 1.into(),
-        finder_info: Default::default(),
+        // The third has the folder whose window opens (TN1150, finderInfo).
+        finder_info: [0, 0, opened.0, 0, 0, 0].map(U32::new),
         identifier: identity.identifier.into(),
         allocation_file: special_fork(
             geometry.bitmap,

@@ -66,6 +66,8 @@ pub struct Options {
     pub created: Timestamp,
     /// Upper limit of all dates on the volume, for reproducible volumes.
     pub latest: Option<Timestamp>,
+    /// True if the Finder is to open a window of the root folder when the volume is mounted.
+    pub opens: bool,
     /// The volume's identifier, from which macOS derives its UUID; should be a random number.
     pub identifier: u64,
 }
@@ -209,6 +211,7 @@ impl Plan {
     fn write_header(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Result<NewVolumeInfo> {
         let identity = Identity {
             hfsx: self.options.case_sensitive,
+            opens: self.options.opens,
             created: self.style.volume_date(),
             identifier: self.options.identifier,
         };

@@ -13,7 +13,7 @@ use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
 use bandsaw_core::{Error, Result};
 
-const LAYER: &str = "hfs+ bitmap";
+const LAYER: &str = super::BITMAP;
 /// Bytes of the bitmap read at a time.
 const PIECE: usize = 1 << 20;
 
@@ -112,15 +112,23 @@ impl BlockUsers {
     }
 }
 
-/// Compares the bitmap in `file` with the used runs; returns the number of free blocks that it
-/// counts.
+/// Numbers of blocks in a bitmap.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BitmapTotals {
+    /// Blocks that it marks free.
+    pub(super) free: u32,
+    /// Blocks that it marks used, and that nothing uses.
+    pub(super) unowned: u64,
+}
+
+/// Compares the bitmap in `file` with the used runs; `None` if it is too short.
 pub(super) fn check_bitmap(
     file: &ForkDevice,
     total_blocks: u32,
     runs: &[(u64, u64)],
     report: &mut Report,
     progress: &dyn Progress,
-) -> Result<Option<u32>> {
+) -> Result<Option<BitmapTotals>> {
     let needed = u64::from(total_blocks).div_ceil(8);
     if file.len() < needed {
         let message = format!(
@@ -162,8 +170,10 @@ pub(super) fn check_bitmap(
         at += len as u64;
         progress.advance(len as u64);
     }
+    let unowned = differences.leaked_total;
     differences.end(report);
-    Ok(u32::try_from(u64::from(total_blocks).saturating_sub(used)).ok())
+    let free = narrow(u64::from(total_blocks).saturating_sub(used));
+    Ok(Some(BitmapTotals { free, unowned }))
 }
 
 /// Runs of blocks whose bit is wrong.

@@ -12,9 +12,9 @@ use super::links::Links;
 use super::report::{Report, entry_in, numbered, wrong};
 use crate::UF_COMPRESSED;
 use crate::hfsplus::layout::{
-    CatalogKey, CatalogRecord, Cnid, FileRaw, FolderRaw, JOURNAL_TYPE, MAX_NAME_UNITS,
-    SYMLINK_TYPE, Thread, ThreadHeadRaw, Variant, VolumeHeader, encoding_bit, finder_flags,
-    mode_type, record_flags, volume_attributes,
+    CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE, FileRaw, FolderRaw, JOURNAL_TYPE,
+    MAX_NAME_UNITS, SYMLINK_TYPE, Thread, ThreadHeadRaw, Variant, VolumeHeader, encoding_bit,
+    finder_flags, mode_type, record_flags, volume_attributes,
 };
 use crate::hfsplus::unicode::{decode_name, redecomposed};
 
@@ -37,7 +37,7 @@ struct CheckedObject {
     folder: bool,
     /// True for an empty data fork with the flag of compressed contents.
     compressed: bool,
-    /// True for an empty data fork without that flag.
+    /// True for an empty data fork without that flag, except in a hard link.
     empty: bool,
     /// True if the resource fork is not empty.
     resource: bool,
@@ -99,6 +99,12 @@ impl<'h> Catalog<'h> {
             encodings: 0,
             journal_files: 0,
         }
+    }
+
+    /// Returns the files without contents, a resource fork and the flag of compression.
+    pub(super) fn empty_files(&self) -> impl Iterator<Item = Cnid> {
+        let is_empty = |object: &&CheckedObject| object.empty && !object.resource;
+        self.objects.iter().filter(is_empty).map(|object| object.id)
     }
 
     /// Checks the record `record` of leaf `node`.
@@ -237,7 +243,7 @@ impl<'h> Catalog<'h> {
             flags: file.flags.get(),
             folder: false,
             compressed: is_empty && is_flagged,
-            empty: is_empty && !is_flagged,
+            empty: is_empty && !is_flagged && file.kind() != FILE_LINK_TYPE,
             resource: file.resource_fork.logical_size.get() > 0,
             valence: 0,
             folders: 0,

@@ -31,11 +31,11 @@ mod tests;
 use std::sync::Arc;
 
 use self::attributes::Attributes;
-use self::blocks::BlockUse;
+use self::blocks::{BitmapTotals, BlockUse};
 use self::catalog::Catalog;
 use self::forks::Forks;
 pub(super) use self::report::Report;
-use self::report::wrong;
+use self::report::{numbered, wrong};
 pub(super) use self::tree::{Rules, check as walk_tree};
 use super::btree::TreeKind;
 use super::extents::{ForkDevice, ForkSpace, Owner};
@@ -50,6 +50,9 @@ use bandsaw_core::{Error, Kind, Result};
 
 /// Maximum number of bytes changed in memory to finish an interrupted mount: blocks of the bitmap.
 const REPLAYED: u64 = 64 << 20;
+/// Maximum number of empty files that are listed because they may have lost their contents.
+const MAX_SUSPECTS: usize = 20;
+const MAY_BE_LOST: &str = "contents that were lost may be in the blocks that nothing uses";
 
 /// Checks the volume that begins at the first byte of `device` and ends with its last. Nothing is
 /// written.
@@ -77,6 +80,20 @@ pub(super) struct TreeTotals {
     pub(super) overlaps: bool,
     /// True if all trees existed and could be walked.
     pub(super) complete: bool,
+    /// Contents that a file may have lost without a trace in the catalog.
+    pub(super) unowned: Option<UnownedBlocks>,
+}
+
+/// Blocks without an owner that bitmap and volume header agree to be in use: left by a crash, or the
+/// contents of a file whose record is damaged or of an earlier state.
+#[derive(Debug, Clone)]
+pub(super) struct UnownedBlocks {
+    /// Number of the blocks; not 0.
+    pub(super) blocks: u64,
+    /// True if the volume was unmounted cleanly, so that no crash has left the blocks.
+    pub(super) is_certain: bool,
+    /// The paths of the empty files; none if there are more than [`MAX_SUSPECTS`].
+    pub(super) suspects: Vec<String>,
 }
 
 /// Checks the headers and the bitmap of a volume whose trees are consistent and contain `totals`.
@@ -327,19 +344,46 @@ impl Checker<'_> {
             used: Vec::new(),
             overlaps: false,
             complete,
+            unowned: None,
         };
         catalog.finish(&attributes.into_owners(), self.report);
         let before = self.report.len();
         let used = forks.blocks.finish(self.report);
         let overlaps = self.report.len() > before;
+        let unowned = self.hold_bitmap(&used, overflow.as_ref())?;
+        let before = self.report.len();
+        let empty_files = match unowned {
+            0 => 0,
+            _ => catalog.empty_files().count(),
+        };
+        match empty_files {
+            0 => {}
+            1..=MAX_SUSPECTS => {
+                for id in catalog.empty_files() {
+                    let message = format!("file {id} is empty: {MAY_BE_LOST}");
+                    let note = wrong(BITMAP, message).about(numbered(id));
+                    self.report.note(note);
+                }
+            }
+            _ => {
+                let message = format!("{empty_files} files are empty: {MAY_BE_LOST}");
+                self.report.note(wrong(BITMAP, message));
+            }
+        }
         if let Some(file) = &catalog_file {
             paths::resolve(&catalog, file, header.variant, self.report, progress)?;
         }
-        drop(catalog);
-        self.hold_bitmap(&used, overflow.as_ref())?;
+        let suspects = self.report.paths_since(before);
+        let is_certain = header.is_clean();
+        let unowned = (unowned > 0).then_some(UnownedBlocks {
+            blocks: unowned,
+            is_certain,
+            suspects,
+        });
         Ok(TreeTotals {
             used,
             overlaps,
+            unowned,
             ..counted
         })
     }
@@ -373,13 +417,14 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares the bitmap with the blocks in use.
-    fn hold_bitmap(mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<()> {
+    /// Compares the bitmap with the blocks in use. Returns the number of blocks that nothing uses,
+    /// if bitmap and header agree on the number of used ones; otherwise 0.
+    fn hold_bitmap(&mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<u64> {
         let fork = &self.header.raw.allocation_file;
         let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else {
-            return Ok(());
+            return Ok(0);
         };
-        let free = blocks::check_bitmap(
+        let totals = blocks::check_bitmap(
             &file,
             self.header.total_blocks,
             runs,
@@ -387,15 +432,19 @@ impl Checker<'_> {
             self.progress,
         )?;
         let claimed = self.header.raw.free_blocks.get();
-        if let Some(free) = free.filter(|&free| free != claimed) {
-            let message =
-                format!("the header records {claimed} free blocks, but the bitmap has {free}");
-            self.report.warning(Error::corrupt(
-                HEADER,
-                super::layout::HEADER_OFFSET,
-                message,
-            ));
+        let Some(BitmapTotals { free, unowned }) = totals else {
+            return Ok(0);
+        };
+        if free == claimed {
+            return Ok(unowned);
         }
-        Ok(())
+        let message =
+            format!("the header records {claimed} free blocks, but the bitmap has {free}");
+        self.report.warning(Error::corrupt(
+            HEADER,
+            super::layout::HEADER_OFFSET,
+            message,
+        ));
+        Ok(0)
     }
 }

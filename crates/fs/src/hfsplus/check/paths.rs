@@ -58,7 +58,7 @@ pub(super) fn resolve(
         whole_nodes: false,
         zeroed: false,
     };
-    // What is wrong with the tree was found before.
+    // Damage of the tree was found before.
     let mut known = Report::default();
     walk_tree(
         file,

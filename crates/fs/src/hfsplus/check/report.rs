@@ -6,6 +6,7 @@ use crate::hfsplus::layout::Cnid;
 use crate::hfsplus::unicode::decode_name;
 use bandsaw_core::error::Subject;
 use bandsaw_core::problem::{Problem, Severity};
+use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind};
 
 /// Maximum number of findings stored. A badly damaged volume can have as many as it has records.
@@ -47,6 +48,17 @@ impl Report {
     /// Returns the number of findings so far.
     pub(in crate::hfsplus) fn len(&self) -> u64 {
         self.problems.len() as u64 + self.dropped
+    }
+
+    /// Returns the paths of the objects that the findings after the first `before` are about.
+    pub(super) fn paths_since(&self, before: u64) -> Vec<String> {
+        let problems = self.problems.iter().skip(to_usize(before));
+        let subjects = problems.flat_map(|problem| problem.error.subjects());
+        let path = |subject: &Subject| match subject {
+            Subject::Path(path) => Some(path.clone()),
+            Subject::Number(_) | Subject::Entry(..) => None,
+        };
+        subjects.filter_map(path).collect()
     }
 
     /// Returns the objects that the findings are about.

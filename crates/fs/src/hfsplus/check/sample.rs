@@ -29,6 +29,7 @@ impl Sample {
             block_size: None,
             created: Timestamp::from_seconds(1_700_000_000),
             latest: None,
+            opens: false,
             identifier: 1,
         };
         let device = Memory::zeros(8 << 20);

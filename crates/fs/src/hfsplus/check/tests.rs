@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::check;
 use super::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use super::sample::Sample;
+use crate::corruption::warning;
 use zerocopy::FromBytes;
 
 use crate::hfsplus::layout::{CatalogKey, Cnid, FileRaw};
@@ -66,17 +67,15 @@ fn damage_to_attributes_is_found() {
 
 #[test]
 fn folders_that_count_folders_wrongly_are_found_where_they_must() {
-    let wrong: Corruption = (
-        |v| v.folder("folder", |raw| raw.folder_count = 9.into()),
-        Severity::Warning,
-        "records 9 folders",
-    );
-    let missing: Corruption = (
-        |v| v.folder("folder", |raw| raw.flags = 0.into()),
-        Severity::Warning,
-        "does not record the number of folders",
-    );
-    expect_found(&[wrong, missing], true);
+    let cases: [Corruption; 2] = [
+        warning("records 9 folders", |v| {
+            v.folder("folder", |raw| raw.folder_count = 9.into())
+        }),
+        warning("does not record the number of folders", |v| {
+            v.folder("folder", |raw| raw.flags = 0.into())
+        }),
+    ];
+    expect_found(&cases, true);
 }
 
 /// Returns the paths in the only finding with these words.

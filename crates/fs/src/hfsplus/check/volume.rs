@@ -2,8 +2,8 @@
 
 use super::report::{Report, wrong};
 use crate::hfsplus::LAYER as VOLUME;
-use crate::hfsplus::layout::{HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, volume_attributes};
-use crate::hfsplus::read_structure;
+use crate::hfsplus::header::{self, AlternateHeader};
+use crate::hfsplus::layout::{HEADER_OFFSET, VolumeHeader, volume_attributes};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Result};
 
@@ -93,17 +93,27 @@ pub(super) fn check_alternate(
     header: &VolumeHeader,
     report: &mut Report,
 ) -> Result<()> {
-    let len = device.info().len;
-    let offset = len - HEADER_OFFSET;
-    let raw: VolumeHeaderRaw = read_structure(device, offset)?;
-    let alternate = match VolumeHeader::parse(&raw, offset, len) {
+    let AlternateHeader {
+        offset,
+        header: alternate,
+        is_at_end,
+    } = header::alternate(device, header)?;
+    let alternate = match alternate {
         Ok(alternate) => alternate,
         Err(error) => {
             report.warning(error);
             return Ok(());
         }
     };
-    let first = &header.raw;
+    if !is_at_end {
+        report.warning(Error::corrupt(
+            LAYER,
+            offset,
+            "the alternate header is not at the end of the space of the volume: a change of its \
+             size was interrupted",
+        ));
+    }
+    let (raw, first) = (&alternate.raw, &header.raw);
     let same = (
         alternate.variant,
         alternate.block_size,

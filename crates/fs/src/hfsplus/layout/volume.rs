@@ -281,6 +281,11 @@ impl VolumeHeader {
     pub fn has(&self, bits: u32) -> bool {
         self.raw.attributes.get() & bits == bits
     }
+
+    /// Returns true if the volume was unmounted cleanly, and no system has found damage since.
+    pub(in crate::hfsplus) fn is_clean(&self) -> bool {
+        self.has(volume_attributes::UNMOUNTED) && !self.has(volume_attributes::INCONSISTENT)
+    }
 }
 
 /// Returns the number of blocks at the beginning of a volume that hold boot blocks and header, and

@@ -14,6 +14,7 @@ use super::LAYER;
 use crate::hfsplus::btree::{Node, TreeKind};
 use crate::hfsplus::check::{Report, Rules, walk_tree};
 use crate::hfsplus::extents::{ForkDevice, ForkSpace, Owner};
+use crate::hfsplus::header;
 use crate::hfsplus::layout::{
     Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, FIRST_RECORD, ForkRaw, HEADER_OFFSET,
     TreeHeaderRaw, VolumeHeader, VolumeHeaderRaw, extents_of, fork_type, node_kind,
@@ -45,12 +46,8 @@ pub(super) fn resolve(
     progress: &dyn Progress,
 ) -> Result<VolumeHeader> {
     let len = device.info().len;
-    let parse = |offset: u64| {
-        let raw: VolumeHeaderRaw = read_structure(&**device, offset)?;
-        Ok::<_, bandsaw_core::Error>(VolumeHeader::parse(&raw, offset, len).ok())
-    };
     // An invalid header was reported before, and is ignored.
-    let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else {
+    let (Some(first), Some(other)) = both(device)? else {
         return Ok(found.clone());
     };
     let evidence = HeaderEvidence { device, progress };
@@ -116,12 +113,7 @@ pub(super) fn compare(
     device: &Arc<dyn BlockDevice>,
     progress: &dyn Progress,
 ) -> Result<Option<CopyChoice>> {
-    let len = device.info().len;
-    let parse = |offset: u64| {
-        let raw: VolumeHeaderRaw = read_structure(&**device, offset)?;
-        Ok::<_, bandsaw_core::Error>(VolumeHeader::parse(&raw, offset, len).ok())
-    };
-    let (Some(first), Some(other)) = (parse(HEADER_OFFSET)?, parse(len - HEADER_OFFSET)?) else {
+    let (Some(first), Some(other)) = both(device)? else {
         return Ok(None);
     };
     let geometry = |header: &VolumeHeader| (header.variant, header.block_size, header.total_blocks);
@@ -137,6 +129,17 @@ pub(super) fn compare(
     } else {
         CopyChoice::Alternate
     }))
+}
+
+/// Returns the two headers, as far as they are valid.
+fn both(device: &Arc<dyn BlockDevice>) -> Result<(Option<VolumeHeader>, Option<VolumeHeader>)> {
+    let len = device.info().len;
+    let raw: VolumeHeaderRaw = read_structure(&**device, HEADER_OFFSET)?;
+    let Ok(first) = VolumeHeader::parse(&raw, HEADER_OFFSET, len) else {
+        return Ok((None, None));
+    };
+    let other = header::alternate(&**device, &first)?.header.ok();
+    Ok((Some(first), other))
 }
 
 /// Returns the fields of a fork that locate it.

@@ -144,7 +144,7 @@ impl Offsets {
                 .map(|length| at + length.next_multiple_of(2))
                 .filter(|&end| end <= bytes.len());
             let (begins, next) = (self.has(at), self.after(at));
-            // Where the type is wrong, the length that it states is wrong too.
+            // A wrong type states a wrong length too.
             if let Some(next) = next.filter(|_| begins && is_head_whole)
                 && stated.is_some_and(|end| end < next && length(&bytes[end..], kind).is_none())
                 && is_mistyped(&bytes[at..next], kind)

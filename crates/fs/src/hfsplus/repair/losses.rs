@@ -36,6 +36,8 @@ pub(super) struct Trees {
     pub(super) is_catalog_damaged: bool,
     /// True if records of the attributes tree may be missing.
     pub(super) is_attributes_damaged: bool,
+    /// True if a crash cannot have left blocks that the bitmap marks used and nothing states.
+    pub(super) is_bitmap_certain: bool,
     /// True if the attributes tree holds more records than its header states.
     pub(super) has_stale_attributes: bool,
     /// Number of records of attributes that the tree's header states and that cannot be found.
@@ -47,10 +49,15 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    pub(super) fn new(catalog: &mut Salvaged, attributes: &Salvaged) -> Self {
+    pub(super) fn new(
+        catalog: &mut Salvaged,
+        attributes: &Salvaged,
+        is_bitmap_certain: bool,
+    ) -> Self {
         Self {
             is_catalog_damaged: catalog.is_damaged,
             is_attributes_damaged: attributes.is_damaged,
+            is_bitmap_certain,
             has_stale_attributes: attributes.has_surplus,
             missing_attributes: attributes.missing,
             unused: std::mem::take(&mut catalog.unused),
@@ -274,7 +281,8 @@ impl<'a> LossSearch<'a> {
         };
         // An older state of a leaf has objects that were deleted since, with their threads.
         let is_stale = || objects.all.iter().any(is_unthreaded);
-        if cut.is_empty() && !trees.is_catalog_damaged && !is_stale() {
+        let is_reason = trees.is_catalog_damaged || trees.is_bitmap_certain;
+        if cut.is_empty() && !is_reason && !is_stale() {
             return Ok(());
         }
         let Some(blocks) = blocks()?.filter(|&blocks| blocks > 0) else {

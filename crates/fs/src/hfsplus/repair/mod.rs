@@ -38,7 +38,7 @@ use super::layout::{
     volume_attributes,
 };
 use super::{header, journal, read_structure};
-use crate::{Losses, RepairStep};
+use crate::{Loss, Losses, Lost, RepairStep};
 use bandsaw_core::decision::CopyChoice;
 use bandsaw_core::device::{BlockDevice, CowDevice, Spill};
 use bandsaw_core::problem::{Problem, Severity};
@@ -107,6 +107,7 @@ impl Repair {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let (findings, totals) = check_and_count(device.clone(), progress)?;
+        let mut unowned = totals.as_ref().and_then(|totals| totals.unowned.clone());
         let mut repair = Self {
             device: device.clone(),
             findings,
@@ -131,12 +132,18 @@ impl Repair {
         }
         let resolved = headers::resolve(&device, &header, assumed, progress)?;
         let is_changed = resolved.raw != header.raw;
+        let was_clean = header.is_clean();
         let header = resolved;
         let tried = match (is_changed, totals) {
             // Facts counted with another header are not valid.
             (true, _) => {
                 let pending = in_place_alone(&device, &header, None, spill, progress)?;
                 let (left, totals) = check_and_count(pending.overlay.clone(), progress)?;
+                // The view is marked clean, and the volume may not be.
+                unowned = totals.as_ref().and_then(|totals| totals.unowned.clone());
+                if let Some(unowned) = &mut unowned {
+                    unowned.is_certain &= was_clean;
+                }
                 match totals {
                     Some(totals) if left.iter().any(is_wrong) => {
                         corrected(&device, &header, &left, &totals, spill, progress)?
@@ -164,13 +171,34 @@ impl Repair {
                 .push("rewrite both headers and mark the volume clean".into());
             repair.pending = Some(pending);
         } else {
-            let rebuilt = Rebuilt::new(&device, &header, spill, progress)?;
+            let is_bitmap_certain = unowned.as_ref().is_some_and(|found| found.is_certain);
+            let rebuilt = Rebuilt::new(&device, &header, is_bitmap_certain, spill, progress)?;
+            // Recovered records state more of the blocks; the rebuilding has counted the others.
+            unowned = unowned.filter(|found| !found.suspects.is_empty());
+            if let Some(unowned) = &mut unowned {
+                unowned.is_certain = false;
+            }
             repair.left = check(rebuilt.pending.overlay.clone(), progress)?;
             (repair.steps, repair.losses) = (rebuilt.steps, rebuilt.losses);
             repair
                 .steps
                 .push("write new trees, bitmap and headers".into());
             repair.pending = Some(rebuilt.pending);
+        }
+        if let Some(unowned) = unowned.filter(|_| repair.losses.certain.is_empty()) {
+            let loss = |path, what| Loss { path, what };
+            let bytes = unowned.blocks * u64::from(header.block_size);
+            let blocks = loss("/".to_owned(), Lost::Unowned(bytes));
+            let Losses { certain, possible } = &mut repair.losses;
+            let list = if unowned.is_certain {
+                certain
+            } else {
+                &mut *possible
+            };
+            list.push(blocks);
+            let suspects = unowned.suspects.into_iter();
+            possible.extend(suspects.map(|path| loss(path, Lost::Contents(None))));
+            repair.losses.sort();
         }
         Ok(repair)
     }
@@ -376,6 +404,7 @@ impl Rebuilt {
     fn new(
         device: &Arc<dyn BlockDevice>,
         header: &VolumeHeader,
+        is_bitmap_certain: bool,
         spill: &Arc<Spill>,
         progress: &dyn Progress,
     ) -> Result<Self> {
@@ -391,7 +420,8 @@ impl Rebuilt {
         let grown = (most > total).then_some((most, OldTrees::Keep));
         let mut refused = None;
         for (total_blocks, old_trees) in attempts.into_iter().chain(grown) {
-            match assemble_volume(device, header, total_blocks, old_trees, spill, progress) {
+            let room = (total_blocks, old_trees);
+            match assemble_volume(device, header, room, is_bitmap_certain, spill, progress) {
                 Err(error) if error.kind() == Kind::Limit => refused = Some(error),
                 done => return done,
             }
@@ -404,8 +434,8 @@ impl Rebuilt {
 fn assemble_volume(
     device: &Arc<dyn BlockDevice>,
     header: &VolumeHeader,
-    total_blocks: u32,
-    old_trees: OldTrees,
+    (total_blocks, old_trees): (u32, OldTrees),
+    is_bitmap_certain: bool,
     spill: &Arc<Spill>,
     progress: &dyn Progress,
 ) -> Result<Rebuilt> {
@@ -451,7 +481,7 @@ fn assemble_volume(
     };
     let specs = [catalog.spec, overflow.spec, values.spec];
     let more = OverflowRecords::read(&overflow.records);
-    let mut damage = losses::Trees::new(&mut catalog, &values);
+    let mut damage = losses::Trees::new(&mut catalog, &values, is_bitmap_certain);
     let referenced: HashSet<u32> = attributes::files(&values.records)
         .chain(more.files())
         .collect();

@@ -54,19 +54,23 @@ impl Volume {
         })?;
         self.unmount()?;
         match total.cmp(&self.read.header.total_blocks) {
-            std::cmp::Ordering::Greater => self.grow(total),
+            std::cmp::Ordering::Greater => self.grow(total, len),
             std::cmp::Ordering::Less => self.shrink(total, len, progress),
             std::cmp::Ordering::Equal => Ok(()),
         }?;
         self.put_alternate(len - HEADER_OFFSET)
     }
 
-    fn grow(&mut self, total: u32) -> Result<()> {
-        let before = self.read.header.total_blocks;
+    fn grow(&mut self, total: u32, len: u64) -> Result<()> {
+        let (before, clean) = (self.read.header.total_blocks, self.read.header.raw);
         self.clear_past_the_end(total)?;
         let map = self.bitmap.file().clone();
-        let grown = self.change(|volume| volume.extend(total));
+        let grown = self.change(|volume| {
+            volume.extend(total)?;
+            volume.announce(&clean, len)
+        });
         if grown.is_err() {
+            self.withdraw(len);
             // The header was already rolled back.
             self.read.space.total_blocks = before;
             self.bitmap.go_over(map, before);
@@ -169,6 +173,7 @@ impl Volume {
     fn shrink(&mut self, total: u32, len: u64, progress: &dyn Progress) -> Result<()> {
         let before = self.read.header.total_blocks;
         let (head, tail) = reserved_blocks(self.read.header.block_size);
+        let clean = self.read.header.raw;
         let end = total.saturating_sub(tail);
         let used = self.bitmap.used_in(end..before)?;
         let free = end.saturating_sub(self.bitmap.used_in(0..end)?);
@@ -183,7 +188,7 @@ impl Volume {
         self.bitmap.set_ceiling(end);
         let shrunk = self
             .make_way(end, progress)
-            .and_then(|()| self.cut(total, end));
+            .and_then(|()| self.cut(total, end, &clean, len));
         self.bitmap.set_ceiling(self.read.header.total_blocks);
         if shrunk.is_err() {
             // Moved files remain at their new places; the volume stays consistent.
@@ -194,7 +199,7 @@ impl Volume {
 
     /// Removes the blocks from `total` on, which are unused. Blocks from `end` on are not allocated
     /// any more.
-    fn cut(&mut self, total: u32, end: u32) -> Result<()> {
+    fn cut(&mut self, total: u32, end: u32, clean: &VolumeHeaderRaw, len: u64) -> Result<()> {
         self.commit()?;
         let (before, (head, tail)) = (
             self.read.header.total_blocks,
@@ -242,9 +247,10 @@ impl Volume {
             if volume.header().next_allocation.get() >= end {
                 volume.header().next_allocation = head.into();
             }
-            Ok(())
+            volume.announce(clean, len)
         });
         if cut.is_err() {
+            self.withdraw(len);
             self.read.space.total_blocks = before;
             self.bitmap.go_over(map, before);
         }
@@ -273,6 +279,28 @@ impl Volume {
         self.header().total_blocks = total.into();
         self.read.header.total_blocks = total;
         self.read.space.total_blocks = total;
+    }
+
+    /// Writes the alternate header of a volume that will have `len` bytes, before the volume header
+    /// is changed: after a crash, either size has its alternate at its end. The state of the volume is
+    /// that in `clean`.
+    fn announce(&self, clean: &VolumeHeaderRaw, len: u64) -> Result<()> {
+        let raw = VolumeHeaderRaw {
+            attributes: clean.attributes,
+            last_mounted_version: clean.last_mounted_version,
+            journal_info_block: clean.journal_info_block,
+            write_count: clean.write_count,
+            ..self.read.header.raw
+        };
+        self.device.write_at(len - HEADER_OFFSET, raw.as_bytes())?;
+        self.device.flush()
+    }
+
+    /// Removes an announced alternate header.
+    fn withdraw(&self, len: u64) {
+        let zeros = [0; size_of::<VolumeHeaderRaw>()];
+        // Harmless if it stays: the volume header counts.
+        let _ = self.device.write_at(len - HEADER_OFFSET, &zeros);
     }
 
     /// Writes the header of a clean volume to the place of the alternate.

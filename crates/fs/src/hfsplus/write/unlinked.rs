@@ -7,7 +7,7 @@ use super::volume::Volume;
 use crate::hfsplus::catalog::Object;
 use crate::hfsplus::layout::{Cnid, record_flags};
 use crate::{ExistingTarget, NewKind, NewNode, NodeId};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Kind, Result};
 
 impl Volume {
     pub(super) fn create_unlinked(&mut self, new: &NewNode) -> Result<NodeId> {
@@ -69,9 +69,10 @@ impl Volume {
     /// Returns the number of an object that has no name yet.
     fn nameless(&self, node: NodeId) -> Result<Cnid> {
         let found = self.nameless.iter().find(|id| u64::from(id.0) == node.0);
-        found
-            .copied()
-            .ok_or_else(|| Error::not_found(LAYER, format!("object {} without a name", node.0)))
+        found.copied().ok_or_else(|| {
+            let message = format!("object {} has a name, or does not exist", node.0);
+            Error::new(Kind::NotFound, LAYER, message)
+        })
     }
 
     /// Returns true if an object has no name yet or no longer.

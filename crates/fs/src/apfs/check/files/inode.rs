@@ -101,6 +101,8 @@ pub(super) fn add(
         );
         return Some(());
     }
+    // A field that cannot be parsed is the caller's error; one that contradicts another is a warning, as
+    // the contents can still be read.
     let stream = match fields.get(inode_field::DATA_STREAM) {
         Some(_) => Some(fields.read::<DataStreamRaw>(inode_field::DATA_STREAM)?),
         None => None,
@@ -137,6 +139,7 @@ pub(super) fn add(
     if maintained && fields.get(inode_field::DIRECTORY_STATS).is_none() {
         warn("has the flag for folder statistics, but no record of them".to_owned());
     }
+    // Names and contents are compared once all records of the group, and all links, are known.
     let name = fields.get(inode_field::NAME).map(until_nul);
     if name.is_none() {
         warn("its inode records no name".to_owned());

@@ -84,6 +84,7 @@ impl CheckedSpace<'_> {
                         "block {start} was freed by transaction {xid}, newer than {newest}"
                     )));
                 }
+                // Each queue has blocks of its own area only: one in the wrong queue would be freed elsewhere.
                 let run = start..start.saturating_add(len);
                 let inside = pool.run.contains(&start) && run.end <= pool.run.end;
                 let outside =
@@ -115,6 +116,7 @@ impl CheckedSpace<'_> {
             })?;
             nodes = totals.map_or(0, |totals| totals.nodes);
         }
+        // Wrong counts are warnings: the tree decides what is freed.
         let limit = u64::from(raw.node_limit.get());
         for (what, recorded, found, is_wrong) in [
             ("blocks", raw.blocks.get(), count, raw.blocks.get() != count),

@@ -98,7 +98,7 @@ fn encrypted_contents_are_written_in_units_of_the_cipher() {
     let long = MARK.repeat(1000);
     fs.set_xattr_bytes(id, "user.short", MARK).unwrap();
     fs.set_xattr_bytes(id, "user.long", &long).unwrap();
-    fs.take_snapshot("kept").unwrap();
+    fs.take_snapshot("kept", None).unwrap();
     drop(fork);
     file(&fs, fs.root(), "more", &long);
     fs.remove(fs.root(), str::from_utf8(MARK).unwrap()).unwrap();

@@ -253,11 +253,11 @@ fn snapshots_keep_how_files_were_stored() {
         }
         fs.link(long, root, "name").unwrap();
         let all = [long, short, sparse];
-        fs.take_snapshot("plain").unwrap();
+        fs.take_snapshot("plain", None).unwrap();
         all.iter().for_each(|&node| compress(&fs, node).unwrap());
-        fs.take_snapshot("packed").unwrap();
+        fs.take_snapshot("packed", None).unwrap();
         all.iter().for_each(|&node| decompress(&fs, node).unwrap());
-        fs.take_snapshot("plain again").unwrap();
+        fs.take_snapshot("plain again", None).unwrap();
         compress(&fs, long).unwrap();
         fs.remove(root, "sparse").unwrap();
         fs.write_all(short, b"other").unwrap();

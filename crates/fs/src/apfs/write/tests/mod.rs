@@ -438,7 +438,7 @@ fn snapshots_keep_what_they_have() {
     for number in 0..300 {
         file(&fs, root, &format!("many {number}"), &[]);
     }
-    fs.take_snapshot("first").unwrap();
+    fs.take_snapshot("first", None).unwrap();
     fs.write_all(id, &[3; 40_000]).unwrap();
     fs.open_mut(id, Fork::Data)
         .unwrap()
@@ -448,7 +448,7 @@ fn snapshots_keep_what_they_have() {
     for number in 0..290 {
         fs.remove(root, &format!("many {number}")).unwrap();
     }
-    fs.take_snapshot("second").unwrap();
+    fs.take_snapshot("second", None).unwrap();
     file(&fs, root, "new", &[5; 10_000]);
     fs.remove(root, "file").unwrap();
     for _ in 0..50 {

@@ -26,6 +26,7 @@ fn options() -> Options {
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
+        opens: false,
         identifier: 0x0123_4567_89AB_CDEF,
     }
 }

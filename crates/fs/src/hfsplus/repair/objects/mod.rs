@@ -33,7 +33,7 @@ pub(super) struct RepairedObject {
     is_folder: bool,
     /// The record without its key.
     body: PackedRecord,
-    /// What its record stated when it was read. `None` for an object that the repair has made.
+    /// The values of its record when it was read. `None` for an object that the repair has made.
     pub(super) before: Option<RecordedFacts>,
 }
 

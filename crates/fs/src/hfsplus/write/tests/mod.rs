@@ -40,6 +40,7 @@ fn layout(case_sensitive: bool, block_size: Option<u32>) -> Options {
         block_size,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
+        opens: false,
         identifier: 7,
     }
 }
