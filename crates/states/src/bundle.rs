@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::container::sparsebundle;
+use bandsaw::ops::repair::check_not_interrupted;
 use bandsaw::store::{Attributes, Guard, HostStore, Local, NodeKind};
 use bandsaw::{Error, Kind, Reason, Result};
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,9 @@ impl BundleFolder {
     /// Opens the bundle in the folder at `path` of this host. [`Kind::Unsupported`] if it is none,
     /// [`Kind::ReadOnly`] if it is a state of one.
     pub fn open(path: &Path) -> Result<Self> {
+        if path.metadata().is_ok_and(|found| !found.is_dir()) {
+            return Err(not_a_bundle(path));
+        }
         Self::in_store(Arc::new(Local::new(path)))
     }
 
@@ -120,8 +124,7 @@ impl BundleFolder {
     }
 
     fn not_a_bundle(&self) -> Error {
-        let message = "not a sparse bundle: only these have states";
-        Error::unsupported(LAYER, message).in_file(&self.path)
+        not_a_bundle(&self.path)
     }
 
     /// Refuses a name that is something else than a folder. A symbolic link would lead out of the
@@ -132,7 +135,7 @@ impl BundleFolder {
             Some(found) if found.kind == NodeKind::Folder => Ok(true),
             Some(_) => {
                 let message = "expected a folder";
-                Err(Error::unsupported(LAYER, message).in_file(self.path.join(name)))
+                Err(self.store.named(Error::unsupported(LAYER, message), name))
             }
         }
     }
@@ -169,8 +172,10 @@ impl BundleFolder {
         sparsebundle::lock_shared(&*self.store).map_err(|error| error.in_file(&self.path))
     }
 
-    /// Acquires the locks of a bundle whose files are changed.
+    /// Acquires the locks of a bundle whose files are changed. [`Kind::Conflict`] also if a repair of
+    /// it was interrupted.
     pub(crate) fn lock_exclusive(&self) -> Result<[Guard; 2]> {
+        check_not_interrupted(&self.path)?;
         sparsebundle::lock_exclusive(&*self.store).map_err(|error| error.in_file(&self.path))
     }
 
@@ -192,12 +197,17 @@ impl BundleFolder {
     }
 }
 
+fn not_a_bundle(path: &Path) -> Error {
+    let message = "not a sparse bundle, the only format for this command";
+    Error::unsupported(LAYER, message).in_file(path)
+}
+
 /// Returns the identity of a file of a store. `None`: there is none.
 pub(crate) fn identity(store: &dyn HostStore, name: &str) -> Result<Option<Identity>> {
     match store.attributes(name)? {
         None => Ok(None),
         Some(found) if found.kind == NodeKind::File => Ok(Some(Identity::of(&found))),
-        Some(_) => Err(Error::conflict(LAYER, "expected a file").in_file(store.host_path(name))),
+        Some(_) => Err(store.named(Error::conflict(LAYER, "expected a file"), name)),
     }
 }
 
@@ -226,15 +236,14 @@ fn walk(
 ) -> Result<()> {
     let folder = within(root, prefix);
     let folder = folder.trim_end_matches('/');
-    let path = store.host_path(folder);
     if depth == 0 {
-        return Err(Error::limit(LAYER, "too many levels of folders").in_file(path));
+        return Err(store.named(Error::limit(LAYER, "too many levels of folders"), folder));
     }
     let names = store.names_in(folder)?;
     for last in names.ok_or_else(|| changed(&store.host_path(root)))? {
         let Ok(last) = last.into_string() else {
             let message = "the name is not UTF-8";
-            return Err(Error::unsupported(LAYER, message).in_file(path));
+            return Err(store.named(Error::unsupported(LAYER, message), folder));
         };
         if last.starts_with(UNFINISHED) || (prefix.is_empty() && last == OURS) {
             continue;
@@ -248,7 +257,7 @@ fn walk(
             NodeKind::File => drop(listing.insert(name, Identity::of(&found))),
             NodeKind::Other => {
                 let message = "a symbolic link or special file, which a bundle does not have";
-                return Err(Error::unsupported(LAYER, message).in_file(store.host_path(&full)));
+                return Err(store.named(Error::unsupported(LAYER, message), &full));
             }
         }
     }

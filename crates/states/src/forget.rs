@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bandsaw::fs::{DateTime, Timestamp};
 use bandsaw::progress::Progress;
+use bandsaw::size::counted;
 use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
@@ -57,7 +58,7 @@ pub fn forget(
     let Some((newest, manifest)) = newest.and_then(|state| Some((&state.id, state.whole()?)))
     else {
         let message = "no state is sound, so none is removed";
-        return Err(Error::conflict(LAYER, message).in_file(shelf.folder()));
+        return Err(shelf.named(Error::conflict(LAYER, message), ""));
     };
     check_whole(shelf, newest, manifest, progress)?;
     if forgotten.removed.contains(newest) {
@@ -92,10 +93,10 @@ fn check_whole(
         None => Ok(()),
         Some(first) => {
             let message = format!(
-                "the newest sound state is damaged ({} files, {first} first), so none is removed",
-                damaged.len()
+                "the newest sound state is damaged ({}, {first} first), so none is removed",
+                counted(damaged.len() as u64, "file")
             );
-            Err(Error::new(Kind::Corrupt, LAYER, message).in_file(shelf.path(id)))
+            Err(shelf.named(Error::new(Kind::Corrupt, LAYER, message), id))
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bandsaw::fs::{DateTime, Timestamp};
+use bandsaw::fs::Timestamp;
+use bandsaw::ops::repair::check_not_interrupted;
 use bandsaw::progress::Progress;
 use bandsaw::store::Open;
 use bandsaw::sync::Mutex;
@@ -92,6 +93,7 @@ pub fn keep(
     options: &KeepOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<KeepReport> {
+    check_not_interrupted(bundle.path())?;
     let _nobody_writes = bundle.lock_shared()?;
     let _states = shelf.lock()?;
     let now = SystemTime::now()
@@ -105,7 +107,7 @@ pub fn keep(
             "the first state is a copy of {} bytes: the file system cannot share storage",
             plan.copied
         );
-        return Err(Error::new(Kind::Undecided, LAYER, message).in_file(shelf.folder()));
+        return Err(Error::new(Kind::Undecided, LAYER, message).in_file(bundle.path()));
     }
     let (bundle, shelf) = (&bundle.reopened()?, &shelf.reopened()?);
     let new = NewState {
@@ -330,15 +332,8 @@ impl NewState<'_> {
 /// Returns the date as a name that no state has.
 fn unused_id(others: &[State], now: Duration) -> String {
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    let DateTime {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-    } = Timestamp::from_seconds(seconds).date_time();
-    let date = format!("{year:04}-{month:02}-{day:02}-{hour:02}{minute:02}{second:02}");
+    let date = Timestamp::from_seconds(seconds).date_time().to_string();
+    let date = date.replace(' ', "-").replace(':', "");
     let is_taken = |id: &String| others.iter().any(|other| other.id == *id);
     let mut ids = std::iter::once(date.clone()).chain((2_u64..).map(|n| format!("{date}-{n}")));
     ids.find(|id| !is_taken(id)).unwrap_or(date)

@@ -60,7 +60,7 @@ pub struct StateFile {
 pub struct Manifest {
     /// Position in the order of states: clocks can run backwards.
     pub sequence: u64,
-    /// When the bundle's files were listed, in nanoseconds since 1970.
+    /// The time at which the bundle's files were listed, in nanoseconds since 1970.
     pub listed: i64,
     /// The name of the bundle.
     pub bundle: String,

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use bandsaw::progress::Progress;
+use bandsaw::size::counted;
 use bandsaw::store::NodeKind;
 use bandsaw::sync::Mutex;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Kind, Reason, Result};
 use bandsaw_core::parallel;
 
 use crate::bundle::{BundleFolder, INFO, Listing, changed};
@@ -21,7 +22,7 @@ use crate::{Change, LAYER};
 pub struct RollBackPlan {
     /// The name of the state.
     pub id: String,
-    /// When it was made, in nanoseconds since 1970.
+    /// The time at which it was made, in nanoseconds since 1970.
     pub listed: i64,
     /// Names of files whose present contents are replaced.
     pub replaced: Vec<String>,
@@ -137,10 +138,10 @@ fn choose(
         let damaged = shelf.verify(id, &manifest, progress)?;
         if let Some(first) = damaged.first() {
             let message = format!(
-                "the state is damaged: {} files, {first} first",
-                damaged.len()
+                "the state is damaged: {}, {first} first",
+                counted(damaged.len() as u64, "file")
             );
-            return Err(Error::new(Kind::Corrupt, LAYER, message).in_file(shelf.path(id)));
+            return Err(shelf.named(Error::new(Kind::Corrupt, LAYER, message), id));
         }
         return Ok((id.to_owned(), manifest, Vec::new()));
     }
@@ -159,7 +160,8 @@ fn choose(
     } else {
         "no state is sound; name the one to return to"
     };
-    Err(Error::new(Kind::NotFound, LAYER, message).in_file(bundle.path()))
+    let missing = Error::new(Kind::NotFound, LAYER, message).because(Reason::NoSuchState);
+    Err(missing.in_file(bundle.path()))
 }
 
 fn compare(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bandsaw::progress::Progress;
 use bandsaw::store::{Guard, HostStore, Lock, NodeKind};
 use bandsaw::sync::Mutex;
-use bandsaw::{Error, Kind, Result, platform};
+use bandsaw::{Error, Kind, Reason, Result, platform};
 use bandsaw_core::parallel;
 
 use crate::LAYER;
@@ -117,6 +117,11 @@ impl Shelf {
         &self.folder
     }
 
+    /// Returns an error about a state that names the bundle first.
+    pub(crate) fn named(&self, error: Error, name: &str) -> Error {
+        self.store.named(error, name)
+    }
+
     pub(crate) fn store(&self) -> &dyn HostStore {
         &*self.store
     }
@@ -131,13 +136,13 @@ impl Shelf {
         match self.store.lock(LOCK, Lock::Exclusive) {
             // File servers without locks.
             Err(error) if error.kind() == Kind::Unsupported => Ok(Guard::nothing()),
-            taken => taken.map_err(|error| error.in_file(&self.folder)),
+            taken => taken.map_err(|error| self.named(error, "")),
         }
     }
 
-    /// Returns all states, the oldest first. Only metadata is read.
-    pub fn list(&self) -> Result<Vec<State>> {
-        let mut states = Vec::new();
+    /// Returns the names of all states, in no order. Nothing of the states is read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
         for name in self.store.names_in("")?.into_iter().flatten() {
             let Ok(id) = name.into_string() else {
                 continue;
@@ -146,9 +151,17 @@ impl Shelf {
                 continue;
             }
             let found = self.store.attributes(&id)?;
-            if found.is_none_or(|found| found.kind != NodeKind::Folder) {
-                continue;
+            if found.is_some_and(|found| found.kind == NodeKind::Folder) {
+                names.push(id);
             }
+        }
+        Ok(names)
+    }
+
+    /// Returns all states, the oldest first. Only metadata is read.
+    pub fn list(&self) -> Result<Vec<State>> {
+        let mut states = Vec::new();
+        for id in self.names()? {
             let condition = self.condition(&id).unwrap_or_else(Condition::Unreadable);
             states.push(State { id, condition });
         }
@@ -180,16 +193,17 @@ impl Shelf {
     /// Returns the state named `id`, which must be whole.
     pub fn find(&self, id: &str) -> Result<Manifest> {
         let state = self.list()?.into_iter().find(|state| state.id == id);
-        let state = state.ok_or_else(|| Error::not_found(LAYER, id).in_file(&self.folder))?;
+        let state = state.ok_or_else(|| {
+            let missing = Error::not_found(LAYER, id).because(Reason::NoSuchState);
+            self.named(missing, "")
+        })?;
         let path = self.path(id);
         match state.condition {
             Condition::Whole(manifest) => Ok(manifest),
-            Condition::Incomplete(why) => Err(Error::new(
-                Kind::Corrupt,
-                LAYER,
-                format!("the state is not whole: {why}"),
-            )
-            .in_file(path)),
+            Condition::Incomplete(why) => {
+                let message = format!("the state is not whole: {why}");
+                Err(self.named(Error::new(Kind::Corrupt, LAYER, message), id))
+            }
             Condition::OtherFormat(version) => Err(crate::sealed::other_format(version, &path)),
             Condition::Unreadable(error) => Err(error),
         }
@@ -240,7 +254,7 @@ impl Shelf {
         self.store.sync()?;
         if !self.store.rename_folder(from, to)? {
             let message = "another folder has the name";
-            return Err(Error::conflict(LAYER, message).in_file(self.path(to)));
+            return Err(self.named(Error::conflict(LAYER, message), to));
         }
         self.store.sync()
     }

@@ -3,6 +3,7 @@
 use bandsaw::Result;
 
 use crate::bundle::{BundleFolder, INFO};
+use crate::manifest::Soundness;
 use crate::shelf::{Shelf, State};
 use crate::swap::{Phase, Plan};
 use crate::verification::verification_state;
@@ -20,8 +21,8 @@ pub enum Status {
     Refused(Option<String>),
     /// A change is complete, and can be undone: commit it after a backup.
     Uncommitted(Change),
-    /// No state is sound.
-    NoState,
+    /// No state is sound; the result of the check of the newest one that is whole, if there is one.
+    NoState(Option<Soundness>),
     /// The bundle was changed since its newest sound state.
     Changed(String),
     /// The newest sound state is as the bundle.
@@ -35,7 +36,7 @@ impl Status {
             Self::Interrupted(_) => "interrupted",
             Self::Refused(_) => "refused",
             Self::Uncommitted(_) => "uncommitted",
-            Self::NoState => "no_state",
+            Self::NoState(_) => "no_state",
             Self::Changed(_) => "changed",
             Self::Kept(_) => "kept",
         }
@@ -72,7 +73,8 @@ pub fn status(bundle: &BundleFolder, shelf: &Shelf) -> Result<Status> {
     }
     let Some((id, manifest)) = newest.and_then(|state: &State| Some((&state.id, state.whole()?)))
     else {
-        return Ok(Status::NoState);
+        let newest = states.iter().rev().find_map(State::whole);
+        return Ok(Status::NoState(newest.map(|manifest| manifest.check)));
     };
     let live = manifest.files.iter().map(|(name, file)| (name, &file.live));
     Ok(match listing.iter().eq(live) {

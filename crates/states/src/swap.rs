@@ -131,7 +131,7 @@ pub(crate) fn remove(bundle: &BundleFolder, change: Change) -> Result<()> {
     let going = format!("{OURS}/{GOING}{}", platform::own_suffix());
     if !store.rename_folder(folder, &going)? {
         let message = "another folder has the name";
-        return Err(Error::conflict(LAYER, message).in_file(store.host_path(&going)));
+        return Err(store.named(Error::conflict(LAYER, message), OURS));
     }
     store.sync()?;
     store.remove_tree(&going)
@@ -378,7 +378,9 @@ impl Move<'_> {
     fn not_as_planned(&self, bundle: &BundleFolder) -> Error {
         let message = "the file was changed by another program while the exchange of files was \
                        interrupted; nothing more is moved";
-        Error::conflict(LAYER, message).in_file(bundle.path().join(self.name))
+        bundle
+            .store()
+            .named(Error::conflict(LAYER, message), self.name)
     }
 }
 

@@ -166,7 +166,9 @@ fn parse(bytes: &[u8]) -> Option<Dictionary> {
 
 fn unreadable(bundle: &BundleFolder, name: &str) -> Error {
     let message = "not a property list";
-    Error::new(bandsaw::Kind::Corrupt, LAYER, message).in_file(bundle.path().join(name))
+    bundle
+        .store()
+        .named(Error::new(bandsaw::Kind::Corrupt, LAYER, message), name)
 }
 
 /// Returns the identity of a prepared file after all changes of it.

@@ -13,9 +13,10 @@ fn the_most_urgent_step_comes_first() {
         let (bundle, shelf) = fixture.open();
         status(&bundle, &shelf).unwrap()
     };
-    assert_eq!(next(&fixture), Status::NoState);
+    assert_eq!(next(&fixture), Status::NoState(None));
     fixture.keep_as(Soundness::Damaged).unwrap();
-    assert_eq!(next(&fixture), Status::NoState);
+    let unsound = Status::NoState(Some(Soundness::Damaged));
+    assert_eq!(next(&fixture), unsound);
     let id = fixture.keep().id;
     assert_eq!(next(&fixture), Status::Kept(id.clone()));
     fixture.write_band(3);

@@ -12,6 +12,7 @@ mod tests;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bandsaw::ops::repair::check_not_interrupted;
 use bandsaw::progress::Progress;
 use bandsaw::store::{Guard, Lock};
 use bandsaw::sync::Mutex;
@@ -103,12 +104,13 @@ pub struct Scrubbed {
 
 /// Reads all bands and compares them with their hashes. An interrupted run is resumed.
 ///
-/// [`Kind::Conflict`] if the bundle is in use or changes meanwhile.
+/// [`Kind::Conflict`] if the bundle is in use or changes meanwhile, or if a repair of it was interrupted.
 pub fn scrub(
     bundle: &BundleFolder,
     options: &ScrubOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Scrubbed> {
+    check_not_interrupted(bundle.path())?;
     let _locks = match options.from {
         None => bundle.lock_shared()?,
         Some(_) => bundle.lock_exclusive()?,

@@ -100,11 +100,11 @@ pub fn receive_in(
     let shelf = Shelf::at(folder.elsewhere(&folder.host_path(&manifest.bundle)));
     if found.is_some_and(|found| found.kind != NodeKind::Folder) {
         let message = "expected a folder of states";
-        return Err(Error::unsupported(LAYER, message).in_file(shelf.folder()));
+        return Err(shelf.named(Error::unsupported(LAYER, message), ""));
     }
     if bandsaw::container::sparsebundle::is_bundle(shelf.store())? {
         let message = "a bundle, expected a folder of states";
-        return Err(Error::conflict(LAYER, message).in_file(shelf.folder()));
+        return Err(shelf.named(Error::conflict(LAYER, message), ""));
     }
     let _states = shelf.lock()?;
     let states = shelf.list()?;
@@ -121,7 +121,7 @@ pub fn receive_in(
             true => Ok(new.done(id, size, manifest.files.len() as u64)),
             false => {
                 let message = "another state has this name";
-                Err(Error::conflict(LAYER, message).in_file(shelf.path(&id)))
+                Err(shelf.named(Error::conflict(LAYER, message), &id))
             }
         };
     }

@@ -6,7 +6,7 @@ use std::thread;
 
 use bandsaw::progress::Progress;
 use bandsaw::store::Open;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Kind, Reason, Result};
 
 use super::{END, FORMAT, Have, Header, LAYER, MAGIC, PIECE, Received, have, receive};
 use crate::manifest::Manifest;
@@ -55,10 +55,10 @@ pub fn send(
         size: 0,
     };
     // The same contents once: the receiver finds the others by their hash.
-    let mut told = have.have.clone();
+    let mut present = have.have.clone();
     let files = manifest.files.iter();
     let files: Vec<_> = files
-        .filter(|(_, file)| told.insert(file.hash.clone()))
+        .filter(|(_, file)| present.insert(file.hash.clone()))
         .collect();
     let total = files
         .iter()
@@ -69,7 +69,7 @@ pub fn send(
         let path = format!("{}/{name}", sent.id);
         let damaged = || {
             let message = "the file is not as it was made; nothing more is sent";
-            Error::new(Kind::Corrupt, LAYER, message).in_file(shelf.path(&path))
+            shelf.named(Error::new(Kind::Corrupt, LAYER, message), &path)
         };
         let open = shelf.store().open(&path, Open::Read)?.ok_or_else(damaged)?;
         if open.info().len != file.len {
@@ -111,8 +111,11 @@ fn choose(shelf: &Shelf, id: Option<&str>) -> Result<(String, Manifest)> {
     let newest = states.iter().rev().find(|state| state.is_sound());
     let newest = newest.and_then(|state: &State| Some((state.id.clone(), state.whole()?.clone())));
     newest.ok_or_else(|| {
-        let message = "no state is sound; name the one to send";
-        Error::new(Kind::NotFound, LAYER, message).in_file(shelf.folder())
+        let message = match states.is_empty() {
+            true => "the bundle has no states",
+            false => "no state is sound; name the one to send",
+        };
+        Error::new(Kind::NotFound, LAYER, message).because(Reason::NoSuchState)
     })
 }
 
