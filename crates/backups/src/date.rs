@@ -51,18 +51,7 @@ impl BackupDate {
 
 impl fmt::Display for BackupDate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DateTime {
-            year,
-            month,
-            day,
-            hour,
-            minute,
-            second,
-        } = self.fields();
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
-        )
+        fmt::Display::fmt(&self.fields(), f)
     }
 }
 

@@ -266,19 +266,11 @@ impl FileSystem for HostFolder {
         VolumeInfo {
             format: "folder",
             name: name.to_string_lossy().into_owned(),
-            uuid: None,
             case_sensitive: true,
-            journaled: false,
             clean: true,
             holes: true,
             block_size: 4096,
-            total: 0,
-            free: 0,
-            pending: 0,
-            files: 0,
-            folders: 0,
-            created: None,
-            modified: None,
+            ..VolumeInfo::default()
         }
     }
 

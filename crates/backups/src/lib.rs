@@ -13,6 +13,7 @@
 //! | names over all dates | `find.rs`, `glob.rs` |
 //! | differences between two dates | `diff.rs` |
 //! | all dates as one volume | `merged.rs` |
+//! | folders of dates as snapshots on APFS | `convert/` |
 //!
 //! Everything but `image.rs` and `host.rs` stands over [`FileSystem`](bandsaw::fs::FileSystem) and names of
 //! snapshots. The facts about backups are in `docs/formats/time-machine.md`.
@@ -20,6 +21,7 @@
 
 mod backup;
 mod backups;
+mod convert;
 mod date;
 mod diff;
 mod find;
@@ -37,6 +39,7 @@ mod versions;
 
 pub use backup::{Backup, BackupState};
 pub use backups::{BackupVolume, Backups, Snapshot, SnapshotOpener};
+pub use convert::{Conversion, check_convertible, convert, verify_conversion};
 pub use date::{BackupDate, DateQuery};
 pub use diff::{Difference, DifferenceKind, Differences, diff};
 pub use find::{Found, FoundNames, find};

@@ -217,19 +217,11 @@ impl FileSystem for Merged {
             None => VolumeInfo {
                 format: "APFS",
                 name,
-                uuid: None,
                 case_sensitive: true,
-                journaled: false,
                 clean: true,
                 holes: true,
                 block_size: 4096,
-                total: 0,
-                free: 0,
-                pending: 0,
-                files: 0,
-                folders: 0,
-                created: None,
-                modified: None,
+                ..VolumeInfo::default()
             },
         }
     }

@@ -14,10 +14,10 @@ use crate::date::BackupDate;
 use crate::folders::{self, about, describe, listed};
 use crate::lists::{self, MAX_LIST_LEN};
 
-const PREFIX: &str = "com.apple.TimeMachine.";
-const SUFFIX: &str = ".backup";
+pub(crate) const PREFIX: &str = "com.apple.TimeMachine.";
+pub(crate) const SUFFIX: &str = ".backup";
 /// The list of all backups on a volume.
-const MANIFEST: &str = "backup_manifest.plist";
+pub(crate) const MANIFEST: &str = "backup_manifest.plist";
 /// Seconds between the date in the manifest and the snapshot of the same backup.
 const NEAR: i64 = 300;
 
