@@ -1,0 +1,40 @@
+//! Differences between volumes, and manifests and timelines of all files of an image.
+//!
+//! | topic | file |
+//! | --- | --- |
+//! | comparison of two volumes, snapshots or folders | `diff/` |
+//! | volumes and snapshots of an image | `states.rs` |
+//! | offsets of files on the disk | `locator.rs` |
+//! | folders in sorted order | `walk.rs` |
+//! | lines of a manifest | `record.rs`, `describe.rs` |
+//! | manifests: written, read, compared with an image | `manifest.rs`, `reader.rs`, `verify.rs` |
+//! | files for sleuthkit, plaso and Timesketch | `bodyfile.rs`, `timeline.rs` |
+//! | dates in text | `time.rs` |
+//!
+//! Nothing here writes to an image.
+#![forbid(unsafe_code)]
+
+mod bodyfile;
+mod describe;
+mod diff;
+mod hashing;
+mod locator;
+mod manifest;
+mod reader;
+mod record;
+mod states;
+mod time;
+mod timeline;
+mod verify;
+mod walk;
+
+pub use diff::{
+    ComparedFolder, Comparison, Difference, DifferenceKind, Field, Options, RenameEvidence, diff,
+    page::{PageTitle, html},
+};
+pub use manifest::{ManifestFormat, ManifestSummary, write_manifest};
+pub use timeline::{TimelineSummary, write_timeline};
+pub use verify::{Mismatch, MismatchKind, VerifiedManifest, verify};
+
+/// Layer name in the errors of this crate.
+const LAYER: &str = "evidence";
