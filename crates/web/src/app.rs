@@ -6,18 +6,23 @@ use std::time::Instant;
 use bandsaw::{Error, Kind, Result};
 use tokio::sync::Semaphore;
 
+use crate::change_log::ChangeLog;
 use crate::job::Jobs;
 use crate::memory::Memory;
 use crate::open_images::{OpenImage, OpenImages, VolumeId};
-use crate::options::{Bind, Limits, Options};
+use crate::options::{Bind, Limits, Options, Permissions};
 use crate::password::{Attempts, Password};
 use crate::query::Fields;
 use crate::roots::{ImageId, Located, Roots};
 use crate::session::{Session, Sessions};
 use crate::token::Token;
+use crate::upload::UploadFolders;
 
 /// Hexadecimal digits of the folder below which all pages are, unless visitors come from elsewhere.
 const FOLDER: usize = 16;
+
+/// Uploads at a time.
+const UPLOADS: usize = 4;
 
 /// The state that all requests share.
 #[derive(Debug)]
@@ -33,6 +38,11 @@ pub(crate) struct App {
     pub(crate) unlock_turn: Semaphore,
     pub(crate) site: Site,
     pub(crate) login: Option<Login>,
+    pub(crate) permissions: Permissions,
+    pub(crate) uploads: UploadFolders,
+    pub(crate) restores: UploadFolders,
+    pub(crate) upload_turns: Arc<Semaphore>,
+    pub(crate) log: ChangeLog,
 }
 
 /// The password of visitors from elsewhere.
@@ -122,6 +132,11 @@ impl App {
             },
             login,
             limits,
+            permissions: options.permissions.clone(),
+            uploads: UploadFolders::open(&options.permissions.upload_folders)?,
+            restores: UploadFolders::open(&options.permissions.restore_folders)?,
+            upload_turns: Arc::new(Semaphore::new(UPLOADS)),
+            log: ChangeLog::new(options.permissions.log.clone()),
         };
         Ok((app, invitation))
     }
@@ -167,6 +182,14 @@ impl App {
 
     /// Ends what has been unused for too long.
     pub(crate) fn tidy(&self, now: Instant) {
+        // A job is use of its session and of the passphrases of its image.
+        let open = self.sessions.all();
+        for (number, image) in self.jobs.unfinished() {
+            if let Some(session) = open.iter().find(|session| session.number() == number) {
+                session.touch(now);
+                drop(session.keys().of(&image, now));
+            }
+        }
         for number in self.sessions.expire(now) {
             self.images.revoke(number, None);
             self.jobs.remove(number);

@@ -1,4 +1,4 @@
-//! Checks of images that run while their visitors look at other pages.
+//! Checks and changes of images that run while their visitors look at other pages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +11,7 @@ use bandsaw::progress::Progress;
 use bandsaw::sync::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::change::{Change, ChangeWork};
 use crate::key_ring::ImageKeys;
 use crate::names::visible;
 use crate::open_images::options;
@@ -23,13 +24,18 @@ const PER_SESSION: usize = 4;
 const IN_ALL: usize = 64;
 
 /// The kind of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum JobKind {
     Check,
     Diagnose,
+    /// A dry run of a change.
+    Plan(Change),
+    Change(Change),
+    /// The restore of what is at this path of a volume.
+    Restore(String),
 }
 
-/// A check of an image.
+/// A check or change of an image.
 #[derive(Debug)]
 pub(crate) struct Job {
     number: String,
@@ -56,6 +62,22 @@ pub(crate) struct JobResult {
     /// Number of findings that are not listed.
     pub(crate) omitted: u64,
     pub(crate) advice: Vec<String>,
+    /// True if a change was not made.
+    pub(crate) is_failure: bool,
+    /// Figures, each with its name.
+    pub(crate) facts: Vec<(String, String)>,
+    /// The steps of a repair.
+    pub(crate) steps: Vec<String>,
+    /// Files, or parts of files, that a repair does not keep.
+    pub(crate) losses: Vec<String>,
+    /// Possible remains of an older state that a repair does not keep.
+    pub(crate) possible_losses: Vec<String>,
+    /// The choices if a repair needs a decision: texts of `--assume`, and the evidence.
+    pub(crate) alternatives: Vec<(Vec<String>, String)>,
+    /// The change that a dry run has shown.
+    pub(crate) next: Option<Change>,
+    /// The way to undo a change; empty if there was none.
+    pub(crate) undo: String,
 }
 
 impl Job {
@@ -67,8 +89,8 @@ impl Job {
         &self.image
     }
 
-    pub(crate) fn kind(&self) -> JobKind {
-        self.kind
+    pub(crate) fn kind(&self) -> &JobKind {
+        &self.kind
     }
 
     /// Returns the stage, and the units that are done and in all; 0 if that is not known.
@@ -86,16 +108,46 @@ impl Job {
         self.is_cancelled.store(true, Ordering::Release);
     }
 
-    /// Runs the job, and keeps its result.
+    /// Runs a check or diagnosis, and keeps its result.
     pub(crate) fn run(&self, located: &Located, keys: Option<&ImageKeys>) {
         let result = match self.kind {
-            JobKind::Check => self.check(located, keys),
             JobKind::Diagnose => self.diagnose(located, keys),
+            _ => self.check(located, keys),
         };
-        let result = result.unwrap_or_else(|error| JobResult {
-            conclusion: located.message(&error),
-            ..JobResult::default()
-        });
+        self.finish(result, |error| located.message(error));
+    }
+
+    /// Runs a change or its dry run, and keeps its result.
+    pub(crate) fn run_change(&self, work: &ChangeWork) {
+        let result = match &self.kind {
+            // It was cancelled while it waited: nothing is to begin.
+            _ if self.cancelled() => Err(bandsaw::Error::new(
+                bandsaw::Kind::Cancelled,
+                crate::LAYER,
+                "cancelled",
+            )),
+            JobKind::Change(change) => work.apply(change, self),
+            JobKind::Plan(change) => work.plan(change, self),
+            JobKind::Check | JobKind::Diagnose | JobKind::Restore(_) => return,
+        };
+        self.finish(result, |error| work.place.readable(&error.to_string()));
+    }
+
+    /// Runs other work, whose errors are in words, and keeps its result.
+    pub(crate) fn run_task(
+        &self,
+        task: impl FnOnce(&Self) -> std::result::Result<JobResult, String>,
+    ) {
+        let done = match self.cancelled() {
+            true => Err("cancelled".to_owned()),
+            false => task(self),
+        };
+        let result = done.unwrap_or_else(|message| JobResult::failed(&message));
+        *self.result.lock() = Some(Arc::new(result));
+    }
+
+    fn finish(&self, result: Result<JobResult>, message: impl Fn(&bandsaw::Error) -> String) {
+        let result = result.unwrap_or_else(|error| JobResult::failed(&message(&error)));
         *self.result.lock() = Some(Arc::new(result));
     }
 
@@ -140,6 +192,18 @@ impl Job {
 }
 
 impl JobResult {
+    fn failed(message: &str) -> Self {
+        Self {
+            conclusion: visible(message),
+            is_failure: true,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn add_fact(&mut self, name: &str, value: String) {
+        self.facts.push((name.to_owned(), value));
+    }
+
     fn take(&mut self, found: &open::Examination, located: &Located) {
         let conclusion = found.conclusion();
         self.is_sound = matches!(conclusion, Conclusion::Sound);
@@ -250,6 +314,13 @@ impl Jobs {
         });
         all.push(job.clone());
         Ok(Some(job))
+    }
+
+    /// Returns the session and image of each job that runs or waits.
+    pub(crate) fn unfinished(&self) -> Vec<(u64, ImageId)> {
+        let all = self.all.lock();
+        let open = all.iter().filter(|job| job.result().is_none());
+        open.map(|job| (job.session, job.image.clone())).collect()
     }
 
     /// Returns a job of a session.

@@ -4,6 +4,7 @@
 //! * `request_checks`: every check that a request passes before a page is made.
 //! * `session`, `token`, `password`, `key_ring`: visitors and their secrets.
 //! * `roots`, `open_images`: the files that may be opened, and the images that are open.
+//! * `change`, `change_log`, `upload`: what visitors change, if they may.
 //! * `memory`: the bytes that all requests together may hold.
 //! * `pages`, `stream`, `archive`, `job`: what is sent.
 //!
@@ -13,6 +14,8 @@
 
 mod app;
 mod archive;
+mod change;
+mod change_log;
 mod connection;
 mod job;
 mod key_ring;
@@ -26,6 +29,7 @@ mod query;
 mod range;
 mod reply;
 mod request_checks;
+mod restore;
 mod roots;
 mod server;
 mod session;
@@ -34,8 +38,9 @@ mod text;
 mod tls;
 mod token;
 mod treemap;
+mod upload;
 
-pub use options::{Bind, Limits, Options, PublicAddress};
+pub use options::{Bind, Limits, LogSink, Options, Permissions, PublicAddress};
 pub use password::Password;
 pub use server::{Running, start};
 

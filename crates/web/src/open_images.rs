@@ -10,11 +10,12 @@ use bandsaw::address::VolumeSelector;
 use bandsaw::fs::FileSystem;
 use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
 use bandsaw::sync::Mutex;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Error, Kind, Reason, Result};
 
 use crate::LAYER;
 use crate::key_ring::ImageKeys;
-use crate::roots::{ImageId, Located};
+use crate::roots::{Identity, ImageId, Located};
+use crate::text;
 
 /// Bytes of memory for cached nodes of each open HFS+ volume.
 const CACHE: usize = 4 << 20;
@@ -132,6 +133,20 @@ pub(crate) fn options(keys: Option<&ImageKeys>) -> OpenOptions<'_> {
     }
 }
 
+/// The guard of an image that is being changed.
+#[derive(Debug)]
+pub(crate) struct Exclusive<'a> {
+    images: &'a OpenImages,
+    file: [u64; 2],
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        let mut table = self.images.open.lock();
+        table.changing.retain(|file| *file != self.file);
+    }
+}
+
 /// The images that are open.
 #[derive(Debug)]
 pub(crate) struct OpenImages {
@@ -143,6 +158,8 @@ pub(crate) struct OpenImages {
 #[derive(Debug, Default)]
 struct OpenTable {
     kept: Vec<CachedImage>,
+    /// Files of images that are being changed.
+    changing: Vec<[u64; 2]>,
     /// Every image that a passphrase opened, as long as anybody uses it: its session and name.
     unlocked: Vec<(u64, ImageId, Weak<OpenImage>)>,
 }
@@ -177,6 +194,11 @@ impl OpenImages {
         let owner = keys.is_some().then_some(session);
         let _stripe = self.stripe(id).map(Mutex::lock);
         let now = Instant::now();
+        if self.is_changing(located.identity()) {
+            return Err(Error::conflict(LAYER, text::CHANGING)
+                .because(Reason::InUse)
+                .in_file(located.shown()));
+        }
         let find = |open: &mut Vec<CachedImage>| {
             let identity = located.identity();
             open.retain(|kept| kept.id != *id || kept.image.located.identity() == identity);
@@ -209,6 +231,29 @@ impl OpenImages {
             used: now,
         });
         Ok(image)
+    }
+
+    /// Closes an image for a change: until the guard is dropped, nobody else opens it here. Requests
+    /// that read from it go on. [`Kind::Conflict`] if another change runs.
+    pub(crate) fn exclusive(&self, identity: Identity) -> Result<Exclusive<'_>> {
+        let file = identity.file();
+        let mut table = self.open.lock();
+        if table.changing.contains(&file) {
+            return Err(Error::conflict(LAYER, text::CHANGING).because(Reason::InUse));
+        }
+        table.changing.push(file);
+        let (closed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut table.kept)
+            .into_iter()
+            .partition(|kept| kept.image.located.identity().file() == file);
+        table.kept = kept;
+        drop(table);
+        drop(closed);
+        Ok(Exclusive { images: self, file })
+    }
+
+    /// Returns true if an image is being changed.
+    pub(crate) fn is_changing(&self, identity: Identity) -> bool {
+        self.open.lock().changing.contains(&identity.file())
     }
 
     fn stripe(&self, id: &ImageId) -> Option<&Mutex<()>> {

@@ -1,7 +1,9 @@
 //! Options of a server.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::password::Password;
@@ -15,6 +17,49 @@ pub struct Options {
     pub bind: Bind,
     /// Limits of time and memory.
     pub limits: Limits,
+    /// The abilities of visitors beyond reading.
+    pub permissions: Permissions,
+}
+
+/// The abilities of visitors beyond reading. The default allows none.
+#[derive(Debug, Clone)]
+pub struct Permissions {
+    /// True to let visitors compact and repair images, and create, restore and delete snapshots.
+    pub changes: bool,
+    /// Folders into which visitors may upload files. With `changes`, files may also be uploaded into
+    /// volumes, if there is a folder.
+    pub upload_folders: Vec<PathBuf>,
+    /// Folders into which visitors may restore files of images.
+    pub restore_folders: Vec<PathBuf>,
+    /// Maximum length of an uploaded file, in bytes.
+    pub upload_limit: u64,
+    /// Folder of unlinked temporary files.
+    pub temporary: PathBuf,
+    /// Receives a line for the begin and one for the end of each change.
+    pub log: Option<LogSink>,
+}
+
+impl Default for Permissions {
+    fn default() -> Self {
+        Self {
+            changes: false,
+            upload_folders: Vec::new(),
+            restore_folders: Vec::new(),
+            upload_limit: 16 << 30,
+            temporary: PathBuf::from("/tmp"),
+            log: None,
+        }
+    }
+}
+
+/// A callback that receives lines of the log of changes.
+#[derive(Clone)]
+pub struct LogSink(pub Arc<dyn Fn(&str) + Send + Sync>);
+
+impl fmt::Debug for LogSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LogSink(..)")
+    }
 }
 
 /// The place at which a server listens.

@@ -29,7 +29,11 @@ pub(crate) const OPEN: &str = "open";
 pub(crate) const LOGIN: &str = "login";
 pub(crate) const STYLE: &str = "style.css";
 pub(crate) const SCRIPT: &str = "progress.js";
+pub(crate) const UPLOAD_SCRIPT: &str = "upload.js";
 pub(crate) const ICON: &str = "icon.svg";
+/// The page that takes files, whose requests are no forms: their token is in this field.
+pub(crate) const UPLOAD: &str = "upload";
+const CSRF: &str = "x-csrf";
 
 /// The address of a client; `None` on a Unix socket.
 #[derive(Debug, Clone, Copy)]
@@ -93,7 +97,8 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
     let page = request.uri().path().strip_prefix(&*app.site.base);
     let page = page.map(str::to_owned);
     let page = page.as_deref();
-    let is_public = page.is_some_and(|page| [OPEN, LOGIN, STYLE, SCRIPT, ICON].contains(&page));
+    let public = [OPEN, LOGIN, STYLE, SCRIPT, UPLOAD_SCRIPT, ICON];
+    let is_public = page.is_some_and(|page| public.contains(&page));
     let now = Instant::now();
     let session = given_cookie(request.headers(), app)
         .and_then(|cookie| app.sessions.find(cookie.as_bytes(), now));
@@ -122,7 +127,16 @@ async fn admit(app: &App, mut request: Request, next: Next) -> Result<Response, 
         .ok_or_else(Refusal::busy)?;
 
     let mut form = Fields::default();
-    if request.method() == Method::POST {
+    if request.method() == Method::POST && page == Some(UPLOAD) {
+        let name = header::HeaderName::from_static(CSRF);
+        let given = reply::only(request.headers(), &name).unwrap_or_default();
+        let is_right = session
+            .as_ref()
+            .is_some_and(|session| session.csrf().is(given.as_bytes()));
+        if !is_right {
+            return Err(Refusal::new(StatusCode::FORBIDDEN, text::WRONG_TOKEN));
+        }
+    } else if request.method() == Method::POST {
         form = read_form(app, &mut request).await?;
         if let Some(session) = &session {
             let given = form.bytes("csrf").unwrap_or_default();
@@ -189,8 +203,15 @@ fn check_source(app: &App, request: &Request) -> Result<(), Refusal> {
     let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
     match site {
         None | Some(b"same-origin" | b"none") => Ok(()),
+        // A page of the user's own disk leads here (`--open`): who has the token may come from
+        // anywhere.
+        Some(b"cross-site") if !is_change && is_page(app, request, OPEN) => Ok(()),
         Some(_) => refuse(StatusCode::FORBIDDEN, text::OTHER_ORIGIN),
     }
+}
+
+fn is_page(app: &App, request: &Request, page: &str) -> bool {
+    request.uri().path().strip_prefix(&*app.site.base) == Some(page)
 }
 
 /// Returns the name of the cookie. Its prefix makes browsers insist on encryption.
@@ -222,9 +243,13 @@ pub(crate) fn cookie(app: &App, value: &str) -> String {
     format!("{name}={value}; Path={base}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// Returns an answer that begins a session and leads to the first page.
-pub(crate) fn welcome(app: &App, session: &Session) -> Response {
-    let mut response = reply::see(&app.site.base);
+/// Returns an answer that begins a session and leads to the first page. After a page of elsewhere,
+/// browsers would not send the cookie after a redirection: then a page leads on.
+pub(crate) fn welcome(app: &App, session: &Session, is_elsewhere: bool) -> Response {
+    let mut response = match is_elsewhere {
+        true => reply::page(StatusCode::OK, crate::pages::layout::onward(&app.site.base)),
+        false => reply::see(&app.site.base),
+    };
     let value = cookie(app, session.cookie());
     reply::set(&mut response, header::SET_COOKIE, &value);
     response

@@ -1,7 +1,7 @@
 //! The folders and images that may be opened, and the way to them: nothing outside is reached, even
 //! if links are exchanged meanwhile.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -45,6 +45,48 @@ struct Root {
     place: OwnedFd,
     path: PathBuf,
     is_folder: bool,
+    /// The folder of the root itself; `None` for `/`, or if it cannot be opened.
+    parent: Option<Arc<OwnedFd>>,
+}
+
+/// An image that may be changed: an open folder, and the name in it.
+#[derive(Debug, Clone)]
+pub(crate) struct ChangePlace {
+    folder: Arc<OwnedFd>,
+    name: OsString,
+    located: Located,
+}
+
+impl ChangePlace {
+    /// Returns a path by which the library opens the image, and finds what lies beside it.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("{OPENED}{}", self.folder.as_raw_fd())).join(&self.name)
+    }
+
+    /// Returns the image as it was found.
+    pub(crate) fn located(&self) -> &Located {
+        &self.located
+    }
+
+    /// Returns an error if the name leads to another file than the one that was found.
+    pub(crate) fn check(&self) -> Result<()> {
+        let found = rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        match found.map(|stat| Identity::of(&stat)) {
+            Ok(found) if found.file() == self.located.identity.file() => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(Error::conflict(
+                LAYER,
+                "the image is behind a symbolic link, or was exchanged",
+            )
+            .named(self.located.shown.display().to_string())),
+            Err(errno) => Err(Error::io(LAYER, "read metadata", io::Error::from(errno))),
+        }
+    }
+
+    /// Returns text in which the path for people replaces those for the library.
+    pub(crate) fn readable(&self, text: &str) -> String {
+        let parent = self.located.shown.parent().unwrap_or(Path::new("/"));
+        readable(text, parent)
+    }
 }
 
 /// An image that was found and is kept in its place by an open file.
@@ -75,6 +117,12 @@ impl Identity {
             stat.st_mtime as u64,
             stat.st_mtime_nsec as u64,
         ])
+    }
+
+    /// Returns the numbers of the file itself, whatever its contents.
+    pub(crate) fn file(&self) -> [u64; 2] {
+        let [device, node, ..] = self.0;
+        [device, node]
     }
 
     /// Returns text that differs for another state of a file.
@@ -112,15 +160,19 @@ impl Located {
     /// Returns text in which the path for people replaces that for the library, by whichever open
     /// file that was.
     pub(crate) fn readable(&self, text: &str) -> String {
-        let shown = visible_bytes(self.shown.as_os_str().as_bytes());
-        let mut parts = text.split(OPENED);
-        let mut all = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            all.push_str(&shown);
-            all.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
-        }
-        all
+        readable(text, &self.shown)
     }
+}
+
+fn readable(text: &str, path: &Path) -> String {
+    let shown = visible_bytes(path.as_os_str().as_bytes());
+    let mut parts = text.split(OPENED);
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        all.push_str(&shown);
+        all.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    all
 }
 
 /// An image that a search found by its name.
@@ -158,8 +210,12 @@ impl Roots {
             let place = rustix::fs::open(&real, flags, Mode::empty())
                 .map_err(|errno| failed(errno.into()))?;
             let stat = rustix::fs::fstat(&place).map_err(|errno| failed(errno.into()))?;
+            let parent = real
+                .parent()
+                .and_then(|parent| rustix::fs::open(parent, flags, Mode::empty()).ok());
             Ok(Root {
                 place,
+                parent: parent.map(Arc::new),
                 path: real,
                 is_folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
             })
@@ -204,6 +260,45 @@ impl Roots {
                 .unwrap_or(0)
                 .saturating_mul(512),
         })
+    }
+
+    /// Finds an image that is to be changed. Its path must lead to it without a symbolic link in its
+    /// last part: a change of a link would be one of a file elsewhere.
+    pub(crate) fn locate_for_change(&self, id: &ImageId) -> Result<ChangePlace> {
+        let located = self.locate(id)?;
+        let missing = || Error::not_found(LAYER, visible_bytes(&id.path));
+        let root = self.0.get(id.root).ok_or_else(missing)?;
+        let trimmed = match id.path.iter().rposition(|byte| *byte != b'/') {
+            Some(last) => id.path.get(..=last).unwrap_or_default(),
+            None => &[],
+        };
+        let (folder, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
+            _ if trimmed.is_empty() => {
+                let parent = root.parent.clone().ok_or_else(missing)?;
+                let name = root.path.file_name().ok_or_else(missing)?;
+                (parent, name.to_owned())
+            }
+            Some(slash) => {
+                let (folder, name) = trimmed.split_at(slash);
+                let folder = beneath(root.place.as_fd(), folder).map_err(|_| missing())?;
+                let name = name.get(1..).unwrap_or_default();
+                (Arc::new(folder), OsStr::from_bytes(name).to_owned())
+            }
+            None => {
+                let folder = root.place.try_clone().map_err(|_| missing())?;
+                (Arc::new(folder), OsStr::from_bytes(trimmed).to_owned())
+            }
+        };
+        if name == "." || name == ".." {
+            return Err(missing());
+        }
+        let place = ChangePlace {
+            folder,
+            name,
+            located,
+        };
+        place.check()?;
+        Ok(place)
     }
 
     /// Looks for images by the extension of their names, below all roots. Links are not followed.
@@ -407,6 +502,14 @@ mod tests {
             assert_eq!(error.kind(), Kind::NotFound, "{}", visible_bytes(path));
             assert!(without_links(fd, path).is_err());
         }
+        // A change of a link would be one elsewhere.
+        assert!(roots.locate_for_change(&id(b"own.dmg")).is_err());
+        let place = roots.locate_for_change(&id(b"sub/a.dmg")).unwrap();
+        assert_eq!(fs::read(place.path()).unwrap(), b"mine");
+        fs::rename(inside.join("sub/a.dmg"), inside.join("sub/b.dmg")).unwrap();
+        symlink("b.dmg", inside.join("sub/a.dmg")).unwrap();
+        assert!(place.check().is_err());
+        fs::rename(inside.join("sub/b.dmg"), inside.join("sub/a.dmg")).unwrap();
         let located = roots.locate(&id(b"own.dmg")).unwrap();
         assert_eq!(fs::read(located.path()).unwrap(), b"mine");
         assert!(without_links(fd, b"sub/a.dmg").is_ok() && without_links(fd, b"own.dmg").is_err());

@@ -46,6 +46,8 @@ const FIELDS: usize = 64;
 const TIDY: Duration = Duration::from_secs(5);
 /// Time that requests under way have at the end.
 const END: Duration = Duration::from_millis(500);
+/// Time that a change under way has at the end.
+const CHANGE_END: Duration = Duration::from_secs(30);
 
 /// A server that runs. It ends when this is dropped.
 pub struct Running {
@@ -75,6 +77,17 @@ impl Running {
         format!("{}{base}{OPEN}?token={}", self.address, self.token)
     }
 
+    /// Returns a function that tells if the server has no use: nobody is signed in, and nobody can
+    /// be with the one-time token. With a password somebody always can.
+    pub fn idle_check(&self) -> impl Fn() -> bool + Send + use<> {
+        let app = Arc::downgrade(&self.app);
+        move || {
+            app.upgrade().is_none_or(|app| {
+                app.login.is_none() && app.sessions.is_over_for_all(Instant::now())
+            })
+        }
+    }
+
     /// Returns the address of the first page without the token: for visitors who have a password.
     pub fn address(&self) -> String {
         format!("{}{}", self.address, self.app.site.base)
@@ -85,6 +98,10 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.app.jobs.cancel_all();
         if let Some(runtime) = self.runtime.take() {
+            // A change that was cancelled ends in order.
+            let turn = self.app.jobs.turn();
+            let end = async { tokio::time::timeout(CHANGE_END, turn.acquire_owned()).await };
+            drop(runtime.block_on(end));
             runtime.shutdown_timeout(END);
         }
         if let Some(socket) = &self.socket {

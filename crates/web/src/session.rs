@@ -56,6 +56,11 @@ impl Session {
         &self.keys
     }
 
+    /// Counts as use of the session.
+    pub(crate) fn touch(&self, now: Instant) {
+        *self.used.lock() = now;
+    }
+
     /// Adds a note for the next page.
     pub(crate) fn note(&self, text: String) {
         let mut notes = self.notes.lock();
@@ -193,6 +198,14 @@ impl Sessions {
         over.iter().map(|session| session.number).collect()
     }
 
+    /// Returns true if there is no session, and the one-time token begins none.
+    pub(crate) fn is_over_for_all(&self, now: Instant) -> bool {
+        let state = self.state.lock();
+        let is_invited = |(_, end): &(Token, Instant)| now < *end;
+        !state.invitation.as_ref().is_some_and(is_invited)
+            && state.open.iter().all(|session| self.is_over(session, now))
+    }
+
     /// Returns the open sessions.
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.state.lock().open.clone()
@@ -218,6 +231,8 @@ mod tests {
     fn the_token_is_valid_once_and_for_a_time() {
         let (sessions, token, now, limits) = sessions();
         assert!(sessions.redeem(b"wrong", now).unwrap().is_none());
+        assert!(!sessions.is_over_for_all(now));
+        assert!(sessions.is_over_for_all(now + limits.invitation_time));
         assert!(sessions.redeem(token.as_bytes(), now).unwrap().is_some());
         assert!(sessions.redeem(token.as_bytes(), now).unwrap().is_none());
         let (sessions, token) = Sessions::new(&limits, now).unwrap();

@@ -50,4 +50,47 @@ pub(crate) const ZIP_NOTE: &str = "A zip archive has contents and permissions, a
     entries; a tar archive has all attributes and resource forks, too.";
 pub(crate) const NOT_ALL_MEASURED: &str = "The measurement was ended by its limits: sizes are at \
     least these.";
+pub(crate) const NOW: &str = "Now";
+pub(crate) const NO_STATES: &str = "The volume has neither snapshots nor Time Machine backups.";
+pub(crate) const NO_DIFFERENCE: &str = "There is no difference.";
+pub(crate) const LONG_SEARCH: &str = "This takes too long for a page. Begin at a folder further down, \
+    or run `bandsaw timemachine versions` or `bandsaw timemachine diff`.";
 pub(crate) const INCOMPLETE: &str = "The last download is incomplete";
+
+pub(crate) const NOT_ALLOWED: &str = "Changes are not allowed: the server was started without \
+    `--allow-changes`.";
+pub(crate) const NO_UPLOADS: &str = "Uploads are not allowed here: the server was started without \
+    `--allow-upload`, or without `--allow-changes` for an upload into a volume.";
+pub(crate) const NO_RESTORES: &str = "Restores are not allowed: the server was started without \
+    `--allow-restore`.";
+pub(crate) const UNCONFIRMED: &str =
+    "The change was not confirmed: set the check mark beside the button.";
+pub(crate) const NO_PLAN: &str = "There is no dry run of this change, or the image has changed since. \
+    Begin again on the page of changes.";
+pub(crate) const CHANGING: &str = "the image is being changed by a visitor of this server";
+pub(crate) const CHANGES: &str = "Changes";
+pub(crate) const LOG: &str = "Log of changes";
+pub(crate) const NO_CHANGES: &str = "Nothing was changed since the server was started.";
+pub(crate) const SNAPSHOT_CREATED: &str = "The snapshot was created.";
+pub(crate) const SNAPSHOT_RESTORED: &str = "The image was restored from the snapshot.";
+pub(crate) const SNAPSHOT_DELETED: &str = "The snapshot was deleted.";
+pub(crate) const FILE_WRITTEN: &str = "The file was written.";
+pub(crate) const EXISTS: &str = "already exists";
+pub(crate) const NO_HOLES: &str =
+    "The host does not support sparse files: parts of bands stay allocated.";
+pub(crate) const ORPHANS: &str = "Nothing was freed: stored data does not belong to any part of the \
+    disk, and it is unknown where it belongs. A repair lists the alternatives.";
+pub(crate) const NOTHING_TO_REPAIR: &str = "There is nothing that could be repaired.";
+pub(crate) const WOULD_ROLL_BACK: &str = "An interrupted repair would be rolled back.";
+pub(crate) const DECIDE: &str = "A decision is needed. Nothing was changed.";
+pub(crate) const UNDECIDED: &str =
+    "Nothing was changed: a decision is needed. Begin again with a dry run.";
+pub(crate) const OTHER_LOSSES: &str = "Nothing was changed: files would be lost that were not accepted. \
+    Begin again with a dry run.";
+pub(crate) const MANY_LOSSES: &str = "So many losses cannot be accepted on a page. Run \
+    `bandsaw repair --dry-run` to list them.";
+pub(crate) const BAD_NAME: &str = "The name of an uploaded file must have at most 255 bytes, and \
+    contain no separator and no control character; it must not begin with a dot.";
+pub(crate) const LARGE_UPLOAD: &str = "The file is larger than uploads may be.";
+pub(crate) const UPLOAD_CUT: &str = "The upload ended before its end. Nothing was kept.";
+pub(crate) const UPLOAD_SCRIPT: &str = "Uploads need JavaScript.";

@@ -3,6 +3,8 @@
 #[cfg(target_os = "linux")]
 mod browser;
 #[cfg(target_os = "linux")]
+mod changes;
+#[cfg(target_os = "linux")]
 mod common;
 #[cfg(target_os = "linux")]
 mod downloads;

@@ -296,3 +296,61 @@ fn an_encrypted_volume_asks_for_its_own_passphrase() {
     assert_eq!(visitor.post("lock", "").status, 303);
     assert_eq!(visitor.get(&folder).status, 403);
 }
+
+#[test]
+fn backups_are_shown_over_time() {
+    let images = Images::new();
+    images.create("docs.dmg", Format::Udzo, NewFormat::Apfs, None);
+    let folder = "tree/Backups.backupdb/Mac";
+    for (date, text) in [
+        ("2026-11-01-120000", Some("one")),
+        ("2026-11-02-120000", Some("one and more")),
+        ("2026-11-03-120000", None),
+    ] {
+        let volume = images.path(&format!("{folder}/{date}/Disk & <b>"));
+        fs::create_dir_all(&volume).unwrap();
+        if let Some(text) = text {
+            fs::write(volume.join("a.txt"), text).unwrap();
+        }
+        fs::write(volume.join("new.txt"), date).unwrap();
+    }
+    images.create("tm.sparsebundle", Format::Udsb, NewFormat::HfsPlus, None);
+    let site = Site::new(&images.root());
+    let visitor = &site.visitor;
+    let all = visitor.page("time?r=0&i=tm.sparsebundle&v=1");
+    for date in ["2026-11-01", "2026-11-02", "2026-11-03"] {
+        assert!(all.contains(date), "{all}");
+    }
+    let path = "/Backups.backupdb/Mac/2026-11-02-120000/Disk%20%26%20%3Cb%3E/a.txt";
+    let file = visitor.page(&format!("file?r=0&i=tm.sparsebundle&v=1&p={path}"));
+    let versions = visitor.page(&link(&file, "time?", "a.txt"));
+    assert!(
+        versions.contains("<bdi>/Disk &amp; &lt;b&gt;/a.txt</bdi>"),
+        "{versions}"
+    );
+    let cells = |number: u64| format!("<td class=\"number\">{number}</td>");
+    assert!(versions.contains(&cells(1)) && versions.contains(&cells(2)));
+    assert!(!versions.contains(&cells(3)));
+    let old = visitor.page(&link(&versions, "file?", "2026-11-01"));
+    assert!(old.contains("<pre") && old.contains("one"), "{old}");
+    let same = "compare?r=0&i=tm.sparsebundle&v=1&p=/";
+    let changed = visitor.page(&format!("{same}&a=0&b=1"));
+    assert!(
+        changed.contains("a.txt") && changed.contains("changed"),
+        "{changed}"
+    );
+    let removed = visitor.page(&format!("{same}&a=1&b=2"));
+    assert!(
+        removed.contains("removed") && removed.contains("/Disk &amp; &lt;b&gt;/a.txt"),
+        "{removed}"
+    );
+    assert!(
+        visitor
+            .page(&format!("{same}&a=1&b=1"))
+            .contains("no difference")
+    );
+    assert_eq!(visitor.get(&format!("{same}&a=1&b=7")).status, 404);
+    assert_eq!(visitor.get(&format!("{same}&a=1")).status, 400);
+    let none = visitor.page("time?r=0&i=docs.dmg&v=1.1");
+    assert!(none.contains("neither snapshots nor"), "{none}");
+}

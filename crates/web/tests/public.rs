@@ -63,6 +63,7 @@ pub(crate) fn site(images: &Images) -> Option<PublicSite> {
             hosts: vec!["localhost".to_owned()],
         })),
         limits: Limits::default(),
+        permissions: Default::default(),
     };
     let running = bandsaw_web::start(&options).unwrap();
     let address = running.address();
@@ -210,6 +211,7 @@ fn a_public_server_is_not_started_by_half() {
             hosts: Vec::new(),
         })),
         limits: Limits::default(),
+        permissions: Default::default(),
     };
     assert!(bandsaw_web::start(&options("127.0.0.1:0", images.path("missing.pem"))).is_err());
     fs::write(images.path("empty.pem"), "").unwrap();

@@ -13,7 +13,7 @@ use bandsaw_web::{Bind, Limits, Options};
 use crate::common::{Door, HOSTILE, Images, Site, Visitor, folder_of, link, links};
 
 /// Pages that show something of images.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 16] = [
     "",
     "image?r=0&i=docs.dmg",
     "space?r=0&i=docs.dmg",
@@ -23,6 +23,10 @@ const PAGES: [&str; 12] = [
     "hex?r=0&i=docs.dmg&v=1&p=/hello.txt",
     "find?r=0&i=docs.dmg&v=1&q=a",
     "sizes?r=0&i=docs.dmg&v=1",
+    "time?r=0&i=docs.dmg&v=1",
+    "compare?r=0&i=docs.dmg&v=1&a=0&b=1",
+    "changes?r=0&i=docs.dmg",
+    "log",
     "archive.tar?r=0&i=docs.dmg&v=1",
     "archive.zip?r=0&i=docs.dmg&v=1",
     "job?id=1",
@@ -43,6 +47,7 @@ fn every_line_of_the_threat_model_has_a_test() {
         "crates/web/src/pages",
         "crates/web/tests",
         "crates/web/tests/memory",
+        "crates/cli/tests",
         "src/container",
     ] {
         for file in fs::read_dir(root.join(folder)).unwrap() {
@@ -100,6 +105,31 @@ fn other_hosts_are_refused() {
     assert_eq!(visitor.send(&elsewhere).status, 400);
     let without = format!("GET {base} HTTP/1.0\r\nCookie: {cookie}\r\n\r\n");
     assert_eq!(visitor.send(&without).status, 400);
+}
+
+#[test]
+fn only_the_address_with_the_token_is_opened_from_elsewhere() {
+    let images = Images::plain();
+    let site = Site::without_session(&images.root(), Limits::default());
+    let mut visitor = site.visitor.clone();
+    let elsewhere = ["Sec-Fetch-Site: cross-site"];
+    let url = site.running.url();
+    let page = url.split(&*visitor.base).nth(1).unwrap();
+    assert_eq!(visitor.get_with("open?token=00", &elsewhere).status, 403);
+    assert_eq!(visitor.get_with("style.css", &elsewhere).status, 403);
+    let origin = [elsewhere[0], "Origin: http://evil.example"];
+    assert_eq!(visitor.get_with(page, &origin).status, 403);
+    let entered = visitor.get_with(page, &elsewhere);
+    assert_eq!(entered.status, 200);
+    // A redirection would not bring the cookie, and the address does not stay.
+    let text = entered.text();
+    assert!(text.contains(&format!("content=\"0; url={}\"", visitor.base)));
+    assert!(!text.contains("token"), "{text}");
+    let cookie = entered.field("set-cookie").unwrap();
+    assert!(cookie.contains("SameSite=Strict") && cookie.contains("HttpOnly"));
+    visitor.cookie = Some(cookie.split(';').next().unwrap().to_owned());
+    assert_eq!(visitor.get_with("", &elsewhere).status, 403);
+    assert_eq!(visitor.get("").status, 200);
 }
 
 #[test]
@@ -501,6 +531,7 @@ fn a_socket_is_private_and_has_no_port() {
         roots: vec![images.root()],
         bind: Bind::Socket(socket.clone()),
         limits: Limits::default(),
+        permissions: Default::default(),
     };
     let running = bandsaw_web::start(&options).unwrap();
     assert_eq!(

@@ -13,9 +13,10 @@ use futures_util::stream;
 use maud::{Markup, html};
 
 use super::layout::{self, Frame};
-use super::work;
+use super::{changes, work};
 use crate::app::{App, Target};
 use crate::job::{Job, JobKind, JobResult};
+use crate::names::visible;
 use crate::query::address;
 use crate::reply::{Refusal, page, see, set};
 use crate::request_checks::Visit;
@@ -68,24 +69,45 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let (shared, id) = (app.clone(), job.image().clone());
     let shown = work(move || Ok(shared.locate(&id)?.shown().display().to_string())).await?;
     let what = match job.kind() {
-        JobKind::Check => "Check of ",
-        JobKind::Diagnose => "Diagnosis of ",
+        JobKind::Check => "Check of ".to_owned(),
+        JobKind::Diagnose => "Diagnosis of ".to_owned(),
+        JobKind::Plan(change) => format!("Dry run: {}: ", visible(&change.described())),
+        JobKind::Change(change) => format!("Change: {}: ", visible(&change.described())),
+        JobKind::Restore(path) => format!("Restore of {} of ", visible(path)),
     };
+    let is_change = matches!(job.kind(), JobKind::Plan(_) | JobKind::Change(_));
     let result = job.result();
     let main = html! {
         h1 { (what) (layout::name(&shown)) }
-        (layout::links(&[(target.address("image", &[]), "Image")]))
+        @if is_change {
+            (layout::links(&[
+                (target.address("image", &[]), "Image"),
+                (target.address("changes", &[]), text::CHANGES),
+                ("log".to_owned(), text::LOG),
+            ]))
+        } @else {
+            (layout::links(&[(target.address("image", &[]), "Image")]))
+        }
         @match &result {
-            Some(result) => (drawn(result)),
+            Some(result) => {
+                (drawn(result))
+                (changes::questions(&visit.session, &target, &job, result))
+            }
             None => (progress(&job)),
         }
     };
     let frame = Frame {
         script: result.is_none(),
+        ..Frame::default()
     };
     Ok(page(
         StatusCode::OK,
-        layout::page(&visit.session, "Check", frame, &main),
+        layout::page(
+            &visit.session,
+            if is_change { "Change" } else { "Check" },
+            frame,
+            &main,
+        ),
     ))
 }
 
@@ -112,13 +134,19 @@ fn drawn(result: &JobResult) -> Markup {
         @if !result.advice.is_empty() {
             ul { @for line in &result.advice { li { (line) } } }
         }
+        @if !result.facts.is_empty() {
+            dl { @for (name, value) in &result.facts { (layout::fact(name, &html! { (value) })) } }
+        }
+        (changes::listed("Steps", "", &result.steps))
+        (changes::listed("Losses", "bad", &result.losses))
+        (changes::listed("Possible losses", "", &result.possible_losses))
         @if !result.layers.is_empty() {
             h2 { "Layers" }
             dl { @for (layer, what) in &result.layers { (layout::fact(layer, &html! { (what) })) } }
         }
         @if !result.findings.is_empty() {
             h2 { "Findings" }
-            div.scroll { table {
+            div.scroll tabindex="0" { table {
                 thead { tr { th scope="col" { "Severity" } th scope="col" { "Finding" } } }
                 tbody { @for (severity, what) in result.findings.iter().take(MAX_LISTED) {
                     tr { td class=(if *severity == Severity::Damage { "bad" } else { "" }) { (severity) } td { (what) } }

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use super::folder::{breadcrumb, kind};
 use super::layout::{self, Frame};
 use super::preview::{Media, Preview};
-use super::{open_volume, refusal_in, work};
+use super::{open_volume, refusal_in, restores, work};
 use crate::app::{App, Target};
 use crate::archive;
 use crate::names::{disposition, visible};
@@ -54,6 +54,7 @@ pub(crate) async fn details(
             (facts(&*fs, &file).map_err(refused)?)
             (attributes(&*fs, &file).map_err(refused)?)
             (extents(&*fs, &file, &image))
+            (restores::form(&shared, &shown.session, &of))
         };
         image.check().map_err(refused)?;
         Ok(main)
@@ -82,6 +83,7 @@ fn actions(target: &Target, file: &Attributes) -> Markup {
             "Hexadecimal resource fork",
         ));
     }
+    links.push((target.address("time", &[]), "Versions"));
     layout::links(&links)
 }
 
@@ -166,7 +168,7 @@ fn attributes(fs: &dyn FileSystem, file: &Attributes) -> LibraryResult<Markup> {
     Ok(html! {
         @if !rows.is_empty() {
             h2 { "Extended attributes (" (names.len()) ")" }
-            div.scroll { table {
+            div.scroll tabindex="0" { table {
                 thead { tr { th scope="col" { "Name" } th.number scope="col" { "Length" } } }
                 tbody { @for (name, length) in rows {
                     tr {
@@ -200,7 +202,7 @@ fn extents(fs: &dyn FileSystem, file: &Attributes, image: &OpenImage) -> Markup 
     });
     html! {
         h2 { "Extents" }
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr { th.number scope="col" { "Offset" } th.number scope="col" { "Length" } th scope="col" { "Kind" } } }
             tbody { @for (at, length, kind) in &runs {
                 tr { td.number { (at) } td.number { (layout::bytes(*length)) } td { (kind) } }
@@ -258,6 +260,7 @@ pub(crate) async fn raw(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let target = Target::parse(&visit.query)?;
+    // Memory is reserved before the image is opened, so that many requests wait instead of using it all.
     let memory = app
         .memory
         .reserve(stream::STREAM_MEMORY)
@@ -280,6 +283,8 @@ pub(crate) async fn raw(
         contents: device,
     } = open;
     let length = device.info().len;
+    // A resumed download must be of the same contents: the tag changes with the image, the file and its
+    // length.
     let tag = format!(
         "\"{}-{:x}-{length:x}\"",
         image.located().identity().text(),
@@ -287,6 +292,7 @@ pub(crate) async fn raw(
     );
     let condition = headers.get(header::IF_RANGE).map(|value| value.as_bytes());
     let range = headers.get(header::RANGE).map(|value| value.as_bytes());
+    // RFC 9110, section 13.1.5: if the condition fails, the range is ignored and all is sent.
     let range = range.filter(|_| condition.is_none_or(|condition| condition == tag.as_bytes()));
     let (status, part) = match RequestedRange::parse(range, length) {
         RequestedRange::All => (StatusCode::OK, 0..length),
@@ -316,6 +322,7 @@ pub(crate) async fn raw(
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
+    // Held as long as the response: its body is sent after this function.
     response.extensions_mut().insert(memory);
     let length_sent = part.end.saturating_sub(part.start);
     set(

@@ -12,8 +12,7 @@ use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, UF_COM
 use bandsaw::{Error, Kind};
 use maud::{Markup, html};
 
-use super::layout::{self, Frame};
-use super::{open_volume, refusal_in, work};
+use super::{layout, open_volume, refusal_in, restores, uploads, work};
 use crate::app::{App, Target};
 use crate::names::visible;
 use crate::query::Fields;
@@ -255,6 +254,8 @@ pub(crate) async fn folder(State(app): State<Arc<App>>, visit: Visit) -> Result<
             (breadcrumb(&of, &fs.volume().name))
             (tools(&of))
             (drawn(&listing, &of))
+            (restores::form(&shared, &shown.session, &of))
+            (uploads::volume_form(&shared, &shown.session, &of))
         })
     })
     .await?;
@@ -262,7 +263,7 @@ pub(crate) async fn folder(State(app): State<Arc<App>>, visit: Visit) -> Result<
         "" => "Volume".to_owned(),
         name => visible(name),
     };
-    let markup = layout::page(&visit.session, &title, Frame::default(), &main);
+    let markup = layout::page(&visit.session, &title, uploads::frame(&app), &main);
     Ok(large_page(markup, memory))
 }
 
@@ -327,6 +328,7 @@ fn tools(target: &Target) -> Markup {
         }
         (layout::links(&[
             (target.address("sizes", &[]), "Sizes"),
+            (target.address("time", &[]), "Timeline"),
             (target.address("archive.zip", &[]), "Download as zip"),
             (target.address("archive.tar", &[]), "Download as tar"),
         ]))
@@ -361,7 +363,7 @@ fn drawn(listing: &Listing, target: &Target) -> Markup {
         p.dim { (listing.count) " entries" @if listing.has_more || listing.is_later { ", " (listing.entries.len()) " on this page" } }
         @if listing.is_unsorted { p.note { (text::ONLY_ORDER) } }
         (pages)
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr {
                 (heading(listing, target, Order::Name, "Name", ""))
                 (heading(listing, target, Order::Kind, "Kind", "wide"))

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use bandsaw::device::BlockDevice;
-use bandsaw::fs::apfs::{Container, Locking, Snapshot, Summary};
-use bandsaw::open::{Image, Layer, Volume};
-use bandsaw::{Error, Kind, Reason};
+use bandsaw::open::{Image, Volume};
+use bandsaw::ops::describe::{ApfsSnapshot, VolumeInfo, layer_facts};
+use bandsaw::{Kind, Reason};
 use bandsaw_registry::Registry;
 use maud::{Markup, html};
 
@@ -21,6 +20,7 @@ use crate::open_images::{OpenImage, VolumeId};
 use crate::reply::{Refusal, page};
 use crate::request_checks::Visit;
 use crate::session::Session;
+use crate::text;
 
 /// Snapshots of a volume that are listed.
 const MAX_SNAPSHOTS: usize = 500;
@@ -31,15 +31,10 @@ const MAX_PARTS: usize = 256;
 struct VolumeRow {
     id: VolumeId,
     place: String,
-    format: String,
-    name: Option<String>,
-    role: Option<&'static str>,
-    used: Option<u64>,
-    total: u64,
-    /// False if it cannot be opened at all.
+    /// True if it can be opened, with its key.
     is_readable: bool,
     remark: Option<String>,
-    snapshots: Vec<Snapshot>,
+    info: VolumeInfo,
 }
 
 /// Shows an image.
@@ -67,7 +62,7 @@ pub(crate) async fn image(State(app): State<Arc<App>>, visit: Visit) -> Result<R
         Ok(html! {
             h1 { bdi { (heading) } }
             @if let Some(user) = &user { p.note { "In use: " (user) "." } }
-            (actions(&shown.session, &of))
+            (actions(&shown.session, &of, shared.permissions.changes))
             (body)
         })
     })
@@ -76,25 +71,33 @@ pub(crate) async fn image(State(app): State<Arc<App>>, visit: Visit) -> Result<R
     Ok(page(StatusCode::OK, markup))
 }
 
-fn actions(session: &Session, target: &Target) -> Markup {
+fn actions(session: &Session, target: &Target, may_change: bool) -> Markup {
     let check = target.address("check", &[]);
     html! {
         nav aria-label="Actions" { ul {
             li { a href=(target.address("space", &[])) { "Space" } }
             li { (layout::button(session, &check, "Check", &[("kind", "check")])) }
             li { (layout::button(session, &check, "Diagnose", &[("kind", "diagnose")])) }
+            @if may_change { li { a href=(target.address("changes", &[])) { (text::CHANGES) } } }
         } }
     }
 }
 
 fn opened(open: &OpenImage, target: &Target) -> Markup {
     let image = open.image();
-    let rows: Vec<_> = image
+    let mut rows: Vec<_> = image
         .volumes()
         .iter()
         .flat_map(volumes)
         .take(MAX_PARTS)
         .collect();
+    for remark in rows.iter_mut().filter_map(|row| row.remark.as_mut()) {
+        *remark = open.located().readable(remark);
+    }
+    let layers = image
+        .layers()
+        .iter()
+        .filter(|layer| layer.volumes().is_none());
     html! {
         @for warning in image.warnings().iter().take(50) {
             p.note { (visible(&open.located().readable(warning))) }
@@ -113,12 +116,12 @@ fn opened(open: &OpenImage, target: &Target) -> Markup {
         h2 { "Volumes" }
         @if rows.is_empty() { p { "No volume was found." } }
         @else { (volume_table(&rows, target)) }
-        @for row in rows.iter().filter(|row| !row.snapshots.is_empty()) {
+        @for row in rows.iter().filter(|row| !row.snapshots().is_empty()) {
             (snapshot_table(row, target))
         }
         @if let Some(map) = image.partitions() {
             h2 { "Partitions (" (map.scheme.to_string()) ")" }
-            div.scroll { table {
+            div.scroll tabindex="0" { table {
                 thead { tr {
                     th.number scope="col" { "Number" } th scope="col" { "Type" } th scope="col" { "Name" }
                     th.number scope="col" { "Offset" } th.number scope="col" { "Size" }
@@ -133,28 +136,30 @@ fn opened(open: &OpenImage, target: &Target) -> Markup {
             } }
         }
         h2 { "Layers" }
-        ol { @for layer in image.layers().iter().filter_map(described_layer) { li { (layer) } } }
+        ol { @for (name, facts) in layers.flat_map(layer_facts) {
+            li { (name) ": " (visible(&open.located().readable(&facts))) }
+        } }
     }
 }
 
 fn volume_table(rows: &[VolumeRow], target: &Target) -> Markup {
     html! {
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr {
                 th scope="col" { "Name" } th scope="col" { "File system" } th scope="col" { "Place" }
                 th.number scope="col" { "Used" } th.number scope="col" { "Size" } th scope="col" { "Remarks" }
             } }
             tbody { @for row in rows {
-                @let name = row.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("without a name");
+                @let name = row.name().unwrap_or("without a name");
                 tr {
                     td {
                         @if row.is_readable { a href=(address(target, &row.id, "folder")) { (layout::name(name)) } }
                         @else { (layout::name(name)) }
-                        @if let Some(role) = row.role { " " span.dim { (role) } }
+                        @if let Some(role) = row.info.apfs().and_then(|apfs| apfs.role) { " " span.dim { (role) } }
                     }
-                    td { (row.format) } td { (row.place) }
-                    td.number { @if let Some(used) = row.used { (layout::bytes(used)) } @else { "–" } }
-                    td.number { (layout::bytes(row.total)) }
+                    td { (row.info.file_system) } td { (row.place) }
+                    td.number { @if let Some(content) = &row.info.content { (layout::bytes(content.used)) } @else { "–" } }
+                    td.number { (layout::bytes(row.info.size)) }
                     td { @if let Some(remark) = &row.remark { (visible(remark)) } }
                 }
             } }
@@ -164,19 +169,20 @@ fn volume_table(rows: &[VolumeRow], target: &Target) -> Markup {
 
 fn snapshot_table(row: &VolumeRow, target: &Target) -> Markup {
     html! {
-        h2 { "Snapshots of " (layout::name(row.name.as_deref().unwrap_or_default())) }
-        div.scroll { table {
+        h2 { "Snapshots of " (layout::name(row.name().unwrap_or_default())) }
+        (layout::links(&[(address(target, &row.id, "time"), "Timeline")]))
+        div.scroll tabindex="0" { table {
             thead { tr { th scope="col" { "Taken" } th scope="col" { "Name" } } }
-            tbody { @for snapshot in row.snapshots.iter().rev().take(MAX_SNAPSHOTS) {
+            tbody { @for snapshot in row.snapshots().iter().rev().take(MAX_SNAPSHOTS) {
                 @let id = VolumeId { snapshot: Some(snapshot.name.clone()), ..row.id.clone() };
                 tr {
-                    td { @if let Some(time) = snapshot.created { (time) } @else { "–" } }
+                    td { @if let Some(time) = &snapshot.created { (time) } @else { "–" } }
                     td { a href=(address(target, &id, "folder")) { (layout::name(&snapshot.name)) } }
                 }
             } }
         } }
-        @if row.snapshots.len() > MAX_SNAPSHOTS {
-            p.dim { "The newest " (MAX_SNAPSHOTS) " of " (row.snapshots.len()) " are listed." }
+        @if row.snapshots().len() > MAX_SNAPSHOTS {
+            p.dim { "The newest " (MAX_SNAPSHOTS) " of " (row.snapshots().len()) " are listed." }
         }
     }
 }
@@ -192,73 +198,40 @@ fn address(target: &Target, id: &VolumeId, page: &str) -> String {
 
 /// Returns the volumes in a partition.
 fn volumes(volume: &Volume) -> Vec<VolumeRow> {
-    let row = |number| VolumeRow {
-        id: VolumeId {
-            partition: volume.partition.unwrap_or(1),
-            number,
-            snapshot: None,
-        },
-        place: volume.place(),
-        format: volume.format.name().to_owned(),
-        name: None,
-        role: None,
-        used: None,
-        total: volume.range.end.saturating_sub(volume.range.start),
-        is_readable: true,
-        remark: None,
-        snapshots: Vec::new(),
-    };
-    let unread = |error: &Error| VolumeRow {
-        is_readable: error.kind() == Kind::WrongKey,
-        remark: Some(error.message().to_owned()),
-        ..row(None)
-    };
-    if volume.format.is_container() {
-        return match volume.container() {
-            Ok(container) => in_container(&container, &row),
-            Err(error) => vec![unread(&error)],
-        };
-    }
-    vec![match volume.open() {
-        Ok(fs) => {
-            let info = fs.volume();
-            let used = info
-                .total
-                .saturating_sub(info.free)
-                .saturating_sub(info.pending);
-            VolumeRow {
-                format: info.format.to_owned(),
-                name: Some(info.name),
-                used: Some(used),
-                ..row(None)
-            }
-        }
-        Err(error) => unread(&error),
-    }]
+    let all = VolumeInfo::all(volume).into_iter();
+    all.map(|info| VolumeRow::new(volume, info)).collect()
 }
 
-fn in_container(container: &Container, row: &dyn Fn(Option<u32>) -> VolumeRow) -> Vec<VolumeRow> {
-    let one = |summary: bandsaw::Result<Summary>| match summary {
-        Ok(summary) => VolumeRow {
-            name: Some(summary.label.name),
-            role: summary.label.role,
-            used: Some(summary.used),
-            is_readable: summary.locking != Locking::Hardware,
-            remark: match summary.locking {
-                Locking::Plain => None,
-                Locking::Software => Some("encrypted".to_owned()),
-                Locking::Hardware => Some("encrypted with a key of its Mac".to_owned()),
+impl VolumeRow {
+    fn new(volume: &Volume, info: VolumeInfo) -> Self {
+        let remark = match (&info.problem, info.apfs()) {
+            (Some(problem), _) => Some(problem.message.clone()),
+            (None, Some(apfs)) if apfs.hardware_key => {
+                Some("encrypted with a key of its Mac".to_owned())
+            }
+            (None, Some(apfs)) => apfs.encrypted.then(|| "encrypted".to_owned()),
+            (None, None) => None,
+        };
+        Self {
+            id: VolumeId {
+                partition: info.partition.unwrap_or(1),
+                number: info.apfs().map(|apfs| apfs.number),
+                snapshot: None,
             },
-            snapshots: summary.snapshots,
-            ..row(Some(summary.label.number))
-        },
-        Err(error) => VolumeRow {
-            is_readable: false,
-            remark: Some(error.message().to_owned()),
-            ..row(None)
-        },
-    };
-    container.volumes().into_iter().map(one).collect()
+            place: volume.place(),
+            is_readable: info.readable || info.locked,
+            remark,
+            info,
+        }
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(self.info.content.as_ref()?.name.as_str()).filter(|name| !name.is_empty())
+    }
+
+    fn snapshots(&self) -> &[ApfsSnapshot] {
+        self.info.apfs().map_or(&[], |apfs| &apfs.snapshots)
+    }
 }
 
 /// Returns the name of a volume in a container, if it is known without its key.
@@ -271,51 +244,4 @@ pub(crate) fn volume_name(image: &Image, id: &VolumeId) -> Option<String> {
     let labels = container.labels().into_iter().flatten();
     let mut found = labels.filter(|label| id.number.is_none_or(|number| label.number == number));
     found.next().map(|label| label.name)
-}
-
-fn described_layer(layer: &Layer) -> Option<String> {
-    Some(match layer {
-        Layer::File(_) => "File of this host".to_owned(),
-        Layer::Remote(_) => "File of another host".to_owned(),
-        Layer::Bucket(_) => "Folder in a bucket".to_owned(),
-        Layer::Archive(archive) => format!(
-            "Encrypted archive, {}",
-            archive.description.profile.description()
-        ),
-        Layer::Crypt(encryption) => format!("Encryption with AES-{}", encryption.key_bits),
-        Layer::Raw(raw) => format!("Raw disk of {}", bandsaw::size::display(raw.info().len)),
-        Layer::Bundle(bundle) => format!(
-            "Sparse bundle with {} bands of {}",
-            bundle.band_count(),
-            bandsaw::size::display(bundle.band_size())
-        ),
-        Layer::SparseImage(image) => {
-            let usage = image.usage();
-            let size = bandsaw::size::display(usage.band_size);
-            format!("Sparse image with {} bands of {size}", usage.bands)
-        }
-        Layer::Asif(image) => {
-            let usage = image.usage();
-            let size = bandsaw::size::display(usage.chunk_size);
-            format!("Apple sparse image with {} chunks of {size}", usage.chunks)
-        }
-        Layer::Udif(udif) => {
-            let usage = udif.usage();
-            let (stored, held) = (
-                bandsaw::size::display(usage.stored),
-                bandsaw::size::display(usage.held),
-            );
-            format!(
-                "{} with {} chunks: {held} stored in {stored}",
-                udif.format(),
-                usage.chunks
-            )
-        }
-        Layer::Overlay(_) => "Layer with changes".to_owned(),
-        Layer::Stack(_) => "Disk of an image and its layers".to_owned(),
-        Layer::Partitions(map) => {
-            format!("{} with {} partitions", map.scheme, map.partitions.len())
-        }
-        Layer::Volumes(_) => return None,
-    })
 }

@@ -16,6 +16,8 @@ fn reload() -> Markup {
 pub(crate) struct Frame {
     /// Loads the script that shows progress.
     pub(crate) script: bool,
+    /// Loads the script for uploads.
+    pub(crate) upload: bool,
 }
 
 /// Returns a page of a session.
@@ -50,6 +52,20 @@ pub(crate) fn plain(title: &str, main: &Markup) -> Markup {
     }
 }
 
+/// Returns a page that leads to another one at once, in whose place it is in the history.
+pub(crate) fn onward(address: &str) -> Markup {
+    html! {
+        (DOCTYPE)
+        (PreEscaped("<html lang=\"en\">"))
+        head {
+            meta charset="utf-8";
+            meta http-equiv="refresh" content={ "0; url=" (address) };
+            title { (text::TITLE) }
+        }
+        body { main { h1 { (text::TITLE) } p { a href=(address) { (text::IMAGES) } } } }
+    }
+}
+
 /// Returns the beginning of a page that is sent in pieces: all of it up to its contents.
 pub(crate) fn opening(session: &Session, title: &str) -> String {
     const MARK: &str = "\u{0}";
@@ -73,6 +89,7 @@ fn begin(title: &str, frame: Frame) -> Markup {
                 (reload())
                 script src="progress.js" defer {}
             }
+            @if frame.upload { script src="upload.js" defer {} }
         }
     }
 }

@@ -13,8 +13,7 @@ use bandsaw::progress::Progress;
 use bandsaw_registry::{Entry, Registry, Use};
 use maud::{Markup, html};
 
-use super::layout::{self, Frame};
-use super::work;
+use super::{layout, uploads, work};
 use crate::app::{App, Target};
 use crate::names::visible;
 use crate::open_images::options;
@@ -46,8 +45,9 @@ pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     let wanted = visit.query.text("q").unwrap_or_default().to_owned();
     let at = visit.query.number("page").unwrap_or(1).max(1);
     let at = usize::try_from(at).unwrap_or(usize::MAX);
-    let searched = wanted.clone();
+    let (searched, shared) = (wanted.clone(), app.clone());
     let (rows, search) = work(move || {
+        let app = shared;
         let mut search = app.roots.search(&searched);
         let uses = Registry::of_user().and_then(|registry| registry.entries());
         let uses = uses.unwrap_or_default();
@@ -85,14 +85,18 @@ pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
                 }
             } }
         }
+        (uploads::folder_form(&app, &visit.session))
+        @if app.permissions.changes || app.uploads.paths().next().is_some() {
+            p { a href="log" { (text::LOG) } }
+        }
     };
-    let markup = layout::page(&visit.session, text::IMAGES, Frame::default(), &main);
+    let markup = layout::page(&visit.session, text::IMAGES, uploads::frame(&app), &main);
     Ok(page(StatusCode::OK, markup))
 }
 
 fn table(rows: &[Row]) -> Markup {
     html! {
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr {
                 th scope="col" { "Name" } th scope="col" { "Kind" }
                 th.number scope="col" { "Size" } th.number scope="col" { "Allocated" }

@@ -1,5 +1,6 @@
 //! The pages, and the addresses at which they are.
 
+mod changes;
 mod checks;
 mod file;
 mod find;
@@ -8,8 +9,11 @@ mod image;
 pub(crate) mod layout;
 mod list;
 mod preview;
+mod restores;
 mod sizes;
 mod space;
+mod time;
+mod uploads;
 mod visitors;
 
 use std::sync::Arc;
@@ -26,7 +30,9 @@ use maud::html;
 use crate::app::{App, Target};
 use crate::open_images::OpenImage;
 use crate::reply::{Refusal, set};
-use crate::request_checks::{ICON, LOGIN, OPEN, SCRIPT, STYLE, Visit, check_request};
+use crate::request_checks::{
+    ICON, LOGIN, OPEN, SCRIPT, STYLE, UPLOAD, UPLOAD_SCRIPT, Visit, check_request,
+};
 use crate::text;
 
 /// Returns the routes of all pages, behind the checks of requests.
@@ -43,6 +49,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(&at("image"), get(image::image))
         .route(&at("space"), get(space::space))
         .route(&at("check"), post(checks::start))
+        .route(&at("time"), get(time::time))
+        .route(&at("compare"), get(time::compare))
+        .route(&at("changes"), get(changes::changes))
+        .route(&at("plan"), post(changes::plan))
+        .route(&at("change"), post(changes::change))
+        .route(&at("restore"), post(restores::start))
+        .route(&at("log"), get(changes::log))
+        .route(&at(UPLOAD), post(uploads::upload))
         .route(&at("job"), get(checks::show))
         .route(&at("events"), get(checks::events))
         .route(&at("folder"), get(folder::folder))
@@ -55,6 +69,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(&at("hex"), get(preview::hex))
         .route(&at(STYLE), get(style))
         .route(&at(SCRIPT), get(script))
+        .route(&at(UPLOAD_SCRIPT), get(upload_script))
         .route(&at(ICON), get(icon))
         .fallback(missing)
         .layer(from_fn_with_state(app.clone(), check_request))
@@ -70,6 +85,10 @@ async fn script() -> Response {
         "text/javascript; charset=utf-8",
         include_str!("progress.js"),
     )
+}
+
+async fn upload_script() -> Response {
+    asset("text/javascript; charset=utf-8", include_str!("upload.js"))
 }
 
 async fn icon() -> Response {

@@ -156,7 +156,7 @@ fn drawn(sizes: &Sizes, target: &Target) -> Markup {
                 (drawn_area(sizes.entries.get(number).filter(|_| number < MAX_SHOWN), others, area, target))
             }
         }
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr {
                 th scope="col" { "Name" } th.number scope="col" { "Storage" } th.number scope="col" { "Share" }
             } }

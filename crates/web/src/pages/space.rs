@@ -78,7 +78,7 @@ fn sizes(usage: &ImageUsage) -> Markup {
         }
         h2 { "Inside" }
         dl { (layout::fact("Size of the disk", &layout::bytes(usage.disk))) }
-        div.scroll { table {
+        div.scroll tabindex="0" { table {
             thead { tr {
                 th scope="col" { "Volume" } th scope="col" { "File system" }
                 th.number scope="col" { "Used" } th.number scope="col" { "Pending" } th.number scope="col" { "Free" }

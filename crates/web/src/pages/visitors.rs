@@ -40,7 +40,10 @@ pub(crate) async fn open(
     let query = Fields::parse(uri.query().unwrap_or_default().as_bytes());
     let token = query.bytes("token").unwrap_or_default();
     match app.sessions.redeem(token, Instant::now())? {
-        Some(session) => Ok(welcome(&app, &session)),
+        Some(session) => {
+            let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+            Ok(welcome(&app, &session, site == Some(&b"cross-site"[..])))
+        }
         None => Err(Refusal::new(StatusCode::FORBIDDEN, text::BAD_TOKEN)),
     }
 }
@@ -93,7 +96,7 @@ pub(crate) async fn login(
     }
     login.attempts.succeeded(address);
     let session = app.sessions.begin(Instant::now())?;
-    Ok(welcome(&app, &session))
+    Ok(welcome(&app, &session, false))
 }
 
 /// Ends the session.

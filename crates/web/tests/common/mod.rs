@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
-use bandsaw_web::{Bind, Limits, Options, Running};
+use bandsaw_web::{Bind, Limits, Options, Permissions, Running};
 use tempfile::TempDir;
 
 /// The time after which a client of a test gives up.
@@ -120,12 +120,25 @@ impl Site {
         site
     }
 
+    /// Serves a folder to visitors who may do more than look.
+    pub(crate) fn permitted(root: &Path, limits: Limits, permissions: Permissions) -> Self {
+        let mut site = Self::start(root, limits, permissions);
+        let url = site.running.url();
+        site.visitor.enter(&url);
+        site
+    }
+
     /// Serves a folder; the visitor has not opened the address with the token.
     pub(crate) fn without_session(root: &Path, limits: Limits) -> Self {
+        Self::start(root, limits, Permissions::default())
+    }
+
+    pub(crate) fn start(root: &Path, limits: Limits, permissions: Permissions) -> Self {
         let options = Options {
             roots: vec![root.to_owned()],
             bind: Bind::Loopback(0),
             limits,
+            permissions,
         };
         let running = bandsaw_web::start(&options).unwrap();
         let visitor = Visitor::of(&running.address());
@@ -259,8 +272,22 @@ impl Visitor {
 }
 
 /// A connection.
-pub(crate) trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+pub(crate) trait Stream: Read + Write {
+    /// Sends nothing more.
+    fn end(&self);
+}
+
+impl Stream for TcpStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+impl Stream for UnixStream {
+    fn end(&self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
 
 /// Reads an answer until the server closes the connection.
 pub(crate) fn read_reply(stream: &mut dyn Read) -> Reply {

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use bandsaw::container::Format;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
+use bandsaw_web::Limits;
 
 use crate::common::{Images, Site};
 
@@ -57,6 +58,57 @@ fn archive() -> Vec<u8> {
     all
 }
 
+/// Lists a small folder for many visitors while a bundle is checked again and again, and prints how
+/// long that takes.
+fn listings_during_checks(site: &Site) {
+    let (visitor, is_over) = (&site.visitor, AtomicBool::new(false));
+    let folder = "folder?r=0&i=bundle.sparsebundle&v=1.1";
+    assert!(visitor.page(folder).contains("hello.txt"));
+    let csrf = visitor.csrf();
+    let origin = format!("Origin: http://{}", visitor.host);
+    let form = format!("csrf={csrf}&kind=check");
+    let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        let checks = scope.spawn(|| {
+            let mut count = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                let page = "check?r=0&i=bundle.sparsebundle";
+                let job = visitor.post_bare(page, &form, &[&origin]);
+                let job = job.field("location").unwrap();
+                let number = job.split('=').nth(1).unwrap();
+                assert!(visitor.get(&format!("events?id={number}")).is_whole);
+                assert!(visitor.page(&job).contains("no problem was found"));
+                count += 1;
+            }
+            count
+        });
+        let lists: Vec<_> = (0..VISITORS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let list = || {
+                        let begin = Instant::now();
+                        let reply = visitor.get(folder);
+                        assert_eq!(reply.status, 200, "{}", reply.text());
+                        begin.elapsed()
+                    };
+                    (0..20).map(|_| list()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let times = lists.into_iter().flat_map(|list| list.join().unwrap());
+        let times = times.collect();
+        is_over.store(true, Ordering::Relaxed);
+        println!("{} checks meanwhile", checks.join().unwrap());
+        times
+    });
+    times.sort();
+    println!(
+        "{} listings by {VISITORS} visitors: median {:?}, p95 {:?}",
+        times.len(),
+        times[times.len() / 2],
+        times[times.len() * 95 / 100]
+    );
+}
+
 #[test]
 fn many_visitors_of_a_large_folder_need_little_memory() {
     let images = Images::new();
@@ -79,7 +131,13 @@ fn many_visitors_of_a_large_folder_need_little_memory() {
     drop(create(&images.root().join("many.dmg"), options, &Silent).unwrap());
     let before = status("VmHWM:").max(status("VmRSS:"));
     let now = status("VmRSS:");
-    let site = Site::new(&images.root());
+    images.create("bundle.sparsebundle", Format::Udsb, NewFormat::Apfs, None);
+    let limits = Limits {
+        session_requests: VISITORS + 2,
+        requests: VISITORS + 8,
+        ..Limits::default()
+    };
+    let site = Site::with(&images.root(), limits);
     let first = "folder?r=0&i=many.dmg&v=1&p=/many";
     let begin = Instant::now();
     let page = site.visitor.page(first);
@@ -123,6 +181,7 @@ fn many_visitors_of_a_large_folder_need_little_memory() {
         begin.elapsed()
     );
     assert_eq!(served.load(Ordering::Relaxed), 4 * VISITORS);
+    listings_during_checks(&site);
     let most = status("VmHWM:");
     println!(
         "{} MiB at most, {} before the server",

@@ -1,0 +1,437 @@
+//! The states of a volume over time: its Time Machine backups, or its snapshots; the versions of a
+//! file in them, and the differences between two backups.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Timestamp};
+use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind, Result as LibraryResult};
+use bandsaw_backups::{
+    Backup, BackupVolume, Backups, DifferenceKind, Differences, diff, versions, volumes_of,
+};
+use maud::{Markup, html};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::layout::{self, Frame};
+use super::{open_volume, refusal_in, work};
+use crate::app::{App, Target};
+use crate::names::visible;
+use crate::open_images::{OpenImage, VolumeId};
+use crate::reply::{Refusal, page};
+use crate::request_checks::Visit;
+use crate::text;
+
+/// States that are listed.
+const MAX_STATES: usize = 1000;
+/// Differences that are listed.
+const MAX_DIFFERENCES: usize = 2000;
+/// Time that a search or comparison may take.
+const TIME: Duration = Duration::from_secs(20);
+
+/// Ends work after a time.
+struct Deadline(Instant);
+
+impl Progress for Deadline {
+    fn stage(&self, _name: &str, _total: u64) {}
+    fn advance(&self, _n: u64) {}
+    fn cancelled(&self) -> bool {
+        Instant::now() >= self.0
+    }
+}
+
+/// An object in one state of a volume.
+struct Moment {
+    when: String,
+    name: String,
+    remark: &'static str,
+    /// The object in this state, if it is there.
+    found: Option<(Target, Attributes)>,
+    /// The number of its version, from 1.
+    version: Option<usize>,
+    problem: Option<String>,
+}
+
+/// The states of a volume, the oldest first.
+struct Timeline {
+    moments: Vec<Moment>,
+    /// True if they are backups, which can be compared.
+    has_backups: bool,
+    /// The path within each state.
+    path: String,
+    problems: Vec<String>,
+}
+
+fn read(image: &OpenImage, id: &VolumeId) -> LibraryResult<Vec<BackupVolume>> {
+    volumes_of(image.image(), Some(&id.selector()), image.keys())
+}
+
+/// Returns the name of a backup that is a snapshot.
+fn snapshot_of(backups: &Backups, backup: &Backup) -> Option<String> {
+    let mut all = backups
+        .volumes()
+        .iter()
+        .flat_map(|volume| &volume.snapshots);
+    all.any(|snapshot| snapshot.name == backup.name)
+        .then(|| backup.name.clone())
+}
+
+/// Returns the path within a backup of what is at a path of the volume.
+fn path_within(backups: &Backups, target: &Target) -> String {
+    let snapshot = target.volume.as_ref().and_then(|id| id.snapshot.as_ref());
+    for (number, backup) in backups.all().iter().enumerate() {
+        if snapshot_of(backups, backup).as_ref() != snapshot {
+            continue;
+        }
+        let rest = match backups.open(number) {
+            Ok(open) => target.path.strip_prefix(&*open.path).map(str::to_owned),
+            Err(_) => None,
+        };
+        if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return rest;
+        }
+    }
+    String::new()
+}
+
+impl Timeline {
+    fn of(image: &OpenImage, target: &Target) -> LibraryResult<Self> {
+        let id = target.volume()?;
+        let deadline = Deadline(Instant::now() + TIME);
+        let volumes = read(image, id)?;
+        let backups = Backups::read(volumes);
+        if backups.all().is_empty() {
+            return Self::of_snapshots(&backups, target, &deadline);
+        }
+        Self::of_backups(image, &backups, target, &deadline)
+    }
+
+    fn of_backups(
+        image: &OpenImage,
+        backups: &Backups,
+        target: &Target,
+        deadline: &Deadline,
+    ) -> LibraryResult<Self> {
+        let path = path_within(backups, target);
+        let searched = if path.is_empty() { "/" } else { &*path };
+        let found = versions(backups, searched, deadline)?;
+        let mut moments: Vec<_> = backups
+            .all()
+            .iter()
+            .map(|backup| Moment {
+                when: backup.date.to_string(),
+                name: format!("{} {}", backup.machine, backup.name),
+                remark: match backup.state {
+                    bandsaw_backups::BackupState::Complete => "",
+                    bandsaw_backups::BackupState::InProgress => "in progress",
+                    bandsaw_backups::BackupState::Interrupted => "interrupted",
+                },
+                found: None,
+                version: None,
+                problem: None,
+            })
+            .collect();
+        for (at, version) in found.versions.iter().enumerate() {
+            for &number in &version.backups {
+                let (Some(moment), Some(backup)) =
+                    (moments.get_mut(number), backups.all().get(number))
+                else {
+                    continue;
+                };
+                moment.version = Some(at + 1);
+                let open = backups.open(number)?;
+                let volume = VolumeId {
+                    snapshot: snapshot_of(backups, backup),
+                    ..target.volume()?.clone()
+                };
+                let path = format!("{}{}", open.path, version.path);
+                let place = Target {
+                    volume: Some(volume),
+                    path,
+                    ..target.clone()
+                };
+                moment.found = Some((place, version.attributes.clone()));
+            }
+        }
+        for (number, error) in &found.unread {
+            if let Some(moment) = moments.get_mut(*number) {
+                moment.problem = Some(visible(&image.located().message(error)));
+            }
+        }
+        let problems = backups.problems().iter();
+        let problems = problems.map(|error| visible(&image.located().message(error)));
+        Ok(Self {
+            problems: problems.collect(),
+            moments,
+            has_backups: true,
+            path,
+        })
+    }
+
+    fn of_snapshots(
+        backups: &Backups,
+        target: &Target,
+        deadline: &dyn Progress,
+    ) -> LibraryResult<Self> {
+        let mut moments = Vec::new();
+        let mut known: Vec<Attributes> = Vec::new();
+        let mut add = |fs: LibraryResult<Arc<dyn FileSystem>>, name: Option<&str>, when: String| {
+            let volume = target.volume.clone().map(|id| VolumeId {
+                snapshot: name.map(str::to_owned),
+                ..id
+            });
+            let place = Target {
+                volume,
+                ..target.clone()
+            };
+            let found = fs.and_then(|fs| match fs.resolve(&target.path) {
+                Err(error) if error.kind() == Kind::NotFound => Ok(None),
+                found => found.map(Some),
+            });
+            let (found, problem) = match found {
+                Ok(found) => (found, None),
+                Err(error) => (None, Some(visible(&error.to_string()))),
+            };
+            let version = found.as_ref().map(|found| {
+                let same = known.iter().position(|known| is_same(known, found));
+                same.unwrap_or_else(|| {
+                    known.push(found.clone());
+                    known.len() - 1
+                }) + 1
+            });
+            moments.push(Moment {
+                when,
+                name: name.unwrap_or(text::NOW).to_owned(),
+                remark: "",
+                found: found.map(|found| (place, found)),
+                version,
+                problem,
+            });
+        };
+        for volume in backups.volumes() {
+            for snapshot in volume.snapshots.iter().take(MAX_STATES) {
+                deadline.check()?;
+                let when = snapshot
+                    .created
+                    .map_or_else(String::new, |time| time.to_string());
+                add((volume.open)(&snapshot.name), Some(&snapshot.name), when);
+            }
+            if let (false, Some(fs)) = (volume.snapshots.is_empty(), &volume.fs) {
+                add(Ok(fs.clone()), None, String::new());
+            }
+        }
+        Ok(Self {
+            moments,
+            has_backups: false,
+            path: target.path.clone(),
+            problems: Vec::new(),
+        })
+    }
+}
+
+/// Returns true if an object is the same version in two states.
+fn is_same(a: &Attributes, b: &Attributes) -> bool {
+    let of = |one: &Attributes| {
+        let size = if one.kind == FileKind::Folder {
+            0
+        } else {
+            one.size
+        };
+        (one.id, one.kind, size, one.resource_size, one.modified)
+    };
+    of(a) == of(b)
+}
+
+/// Shows the states of a volume, and what they have at a path.
+pub(crate) async fn time(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Refusal> {
+    let target = Target::parse(&visit.query)?;
+    let turn = turn(&app).await?;
+    let (shown, of) = (visit.clone(), target);
+    let main = work(move || {
+        let _turn = turn;
+        let (image, fs) = open_volume(&app, &shown, &of)?;
+        let timeline = Timeline::of(&image, &of).map_err(|error| late(&image, error))?;
+        image.check().map_err(|error| refusal_in(&image, &error))?;
+        let name = fs.volume().name;
+        Ok(html! {
+            h1 { "Timeline of " (layout::name(if name.is_empty() { "the volume" } else { &name })) }
+            p { "Path: " (layout::name(if timeline.path.is_empty() { "/" } else { &timeline.path })) }
+            (layout::links(&[
+                (of.address("image", &[]), "Image"),
+                (of.at("/").address("folder", &[]), "Volume"),
+            ]))
+            @for problem in timeline.problems.iter().take(20) { p.bad { (problem) } }
+            @if timeline.moments.is_empty() { p { (text::NO_STATES) } }
+            @else { (drawn(&timeline)) }
+            @if timeline.has_backups && timeline.moments.len() > 1 { (choice(&timeline, &of)) }
+        })
+    })
+    .await?;
+    let markup = layout::page(&visit.session, "Timeline", Frame::default(), &main);
+    Ok(page(StatusCode::OK, markup))
+}
+
+/// Waits for the turn of work that may need much memory.
+async fn turn(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
+    let turn = app.jobs.turn().acquire_owned();
+    let turn = tokio::time::timeout(app.limits.wait_time, turn).await;
+    turn.ok().and_then(Result::ok).ok_or_else(Refusal::busy)
+}
+
+/// Returns the refusal for an error, which explains the end of the time.
+fn late(image: &OpenImage, error: Error) -> Refusal {
+    match error.kind() {
+        Kind::Cancelled => Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text::LONG_SEARCH),
+        _ => refusal_in(image, &error),
+    }
+}
+
+fn drawn(timeline: &Timeline) -> Markup {
+    html! {
+        div.scroll tabindex="0" { table {
+            thead { tr {
+                th scope="col" { "Date" } th scope="col" { "State" } th.number scope="col" { "Version" }
+                th.number scope="col" { "Size" } th scope="col" { "Modified (UTC)" }
+            } }
+            tbody { @for moment in timeline.moments.iter().rev().take(MAX_STATES) {
+                tr {
+                    td { (moment.when) }
+                    td {
+                        @match &moment.found {
+                            Some((place, found)) => {
+                                @let page = if found.kind == FileKind::Folder { "folder" } else { "file" };
+                                a href=(place.address(page, &[])) { (layout::name(&moment.name)) }
+                            }
+                            None => (layout::name(&moment.name)),
+                        }
+                        @if !moment.remark.is_empty() { " " span.dim { (moment.remark) } }
+                        @if let Some(problem) = &moment.problem { " " span.bad { (problem) } }
+                    }
+                    td.number { @if let Some(version) = moment.version { (version) } @else { "–" } }
+                    @match &moment.found {
+                        Some((_, found)) => {
+                            td.number {
+                                @if found.kind == FileKind::Folder { (found.size) " entries" }
+                                @else { (layout::bytes(found.size)) }
+                            }
+                            td { @if let Some(time) = found.modified { (Timestamp::from_seconds(time.seconds)) } }
+                        }
+                        None => { td.number { "–" } td {} }
+                    }
+                }
+            } }
+        } }
+    }
+}
+
+/// Returns the form that compares two backups.
+fn choice(timeline: &Timeline, target: &Target) -> Markup {
+    let Ok(image) = std::str::from_utf8(&target.image.path) else {
+        // Forms send text only.
+        return html! {};
+    };
+    let volume = target.volume.as_ref().map(VolumeId::text);
+    let last = timeline.moments.len() - 1;
+    let dates = |name: &str, chosen: usize| {
+        html! {
+            select id=(name) name=(name) {
+                @for (number, moment) in timeline.moments.iter().enumerate() {
+                    option value=(number) selected[number == chosen] { (moment.when) " – " (visible(&moment.name)) }
+                }
+            }
+        }
+    };
+    html! {
+        h2 { "Compare" }
+        form.change method="get" action="compare" {
+            input type="hidden" name="r" value=(target.image.root);
+            input type="hidden" name="i" value=(image);
+            input type="hidden" name="v" value=(volume.unwrap_or_default());
+            input type="hidden" name="p" value=(timeline.path);
+            p { label for="a" { "Older" } " " (dates("a", last.saturating_sub(1))) }
+            p { label for="b" { "Newer" } " " (dates("b", last)) }
+            p { button type="submit" { "Show the differences" } }
+        }
+    }
+}
+
+/// Shows the differences between two backups, below the path in them.
+pub(crate) async fn compare(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+) -> Result<Response, Refusal> {
+    let target = Target::parse(&visit.query)?;
+    let number = |name: &str| {
+        let number = visit.query.number(name);
+        let number = number.and_then(|number| usize::try_from(number).ok());
+        number.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, text::MISSING))
+    };
+    let (a, b) = (number("a")?, number("b")?);
+    let turn = turn(&app).await?;
+    let shown = visit.clone();
+    let main = work(move || {
+        let _turn = turn;
+        let (image, _) = open_volume(&app, &shown, &target)?;
+        let compared = target.volume().and_then(|id| {
+            let backups = Backups::read(read(&image, id)?);
+            let deadline = Deadline(Instant::now() + TIME);
+            let (old, new) = (backups.open(a)?, backups.open(b)?);
+            let found = diff(&old, &new, &target.path, &deadline)?;
+            let date = |number: usize| {
+                let backup = backups.all().get(number);
+                backup.map_or_else(String::new, |backup| backup.date.to_string())
+            };
+            Ok((found, date(a), date(b)))
+        });
+        let (found, old, new) = compared.map_err(|error| late(&image, error))?;
+        image.check().map_err(|error| refusal_in(&image, &error))?;
+        Ok(html! {
+            h1 { "Differences" }
+            p { (old) " – " (new) ", below " (layout::name(&target.path)) }
+            (layout::links(&[(target.at("/").address("time", &[]), "Timeline")]))
+            (differences(&image, &found))
+        })
+    })
+    .await?;
+    let markup = layout::page(&visit.session, "Differences", Frame::default(), &main);
+    Ok(page(StatusCode::OK, markup))
+}
+
+fn differences(image: &OpenImage, found: &Differences) -> Markup {
+    let kind = |kind: DifferenceKind| match kind {
+        DifferenceKind::Added => "added",
+        DifferenceKind::Removed => "removed",
+        DifferenceKind::Changed => "changed",
+        DifferenceKind::Attributes => "attributes changed",
+    };
+    let size = |of: &Option<Attributes>| {
+        let file = of.as_ref().filter(|of| of.kind == FileKind::File);
+        file.map_or_else(|| html! { "–" }, |file| layout::bytes(file.size))
+    };
+    html! {
+        @for error in found.problems.iter().take(20) {
+            p.bad { "Cannot be read: " (visible(&image.located().message(error))) }
+        }
+        @if found.list.is_empty() { p { (text::NO_DIFFERENCE) } } @else {
+            div.scroll tabindex="0" { table {
+                thead { tr {
+                    th scope="col" { "Path" } th scope="col" { "Difference" }
+                    th.number scope="col" { "Older size" } th.number scope="col" { "Newer size" }
+                } }
+                tbody { @for one in found.list.iter().take(MAX_DIFFERENCES) {
+                    tr {
+                        td { (layout::name(&one.path)) @if one.files > 1 { span.dim { " (" (one.files) " files)" } } }
+                        td { (kind(one.kind)) }
+                        td.number { (size(&one.old)) } td.number { (size(&one.new)) }
+                    }
+                } }
+            } }
+            @if found.list.len() > MAX_DIFFERENCES {
+                p.dim { (found.list.len() - MAX_DIFFERENCES) " more are not listed." }
+            }
+        }
+    }
+}
