@@ -15,7 +15,7 @@
 //! everything that it reads. By default writes are passed through immediately, so that a full
 //! volume fails the write itself; write-back caching makes small writes cheaper, but programs that
 //! neither sync nor check the result of close do not notice the error. A sync makes all previous
-//! changes durable; so does a timer every few seconds.
+//! changes durable; so does a timer every few seconds, but for mounts with an epoch.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 

@@ -33,9 +33,11 @@ pub struct MountOptions {
     /// Lists names of HFS+ decomposed (NFD), as on disk and on macOS; otherwise composed (NFC), as
     /// programs on Linux write them.
     pub decomposed: bool,
-    /// Latest date that is recorded. `None`: dates are not limited.
+    /// Latest date that is recorded, for mounts whose result must not depend on the time: these are synced
+    /// only when a program asks for it and at the end. `None`: dates are not limited.
     pub epoch: Option<Timestamp>,
-    /// Number of threads that serve the kernel; `None`: depending on the number of processors.
+    /// Number of threads that serve the kernel; `None`: one with an epoch, otherwise depending on the
+    /// number of processors.
     pub threads: Option<usize>,
     /// Source shown by `mount` and `df`.
     pub source: String,

@@ -80,8 +80,7 @@ impl Mounted {
         );
         let config = config(options, matches!(shown, MountContent::Volume(_)))?;
         // Before the mount, so that a thread that cannot be started leaves nothing behind.
-        let clock = shown
-            .changes()
+        let clock = (shown.changes() && options.epoch.is_none())
             .then(|| sync_by_clock(shown.clone(), events.clone()))
             .transpose()?;
         let (end, ended) = mpsc::channel();
@@ -241,7 +240,11 @@ fn config(options: &MountOptions, read_only: bool) -> Result<Config> {
         SessionACL::Owner
     };
     let cores = thread::available_parallelism().map_or(2, usize::from);
-    let threads = options.threads.unwrap_or((2 * cores).clamp(4, 16));
+    let usual = match options.epoch {
+        Some(_) => 1, // requests take effect in their order
+        None => (2 * cores).clamp(4, 16),
+    };
+    let threads = options.threads.unwrap_or(usual);
     config.n_threads = Some(threads_with_memory(threads)?);
     config.clone_fd = true;
     Ok(config)

@@ -318,6 +318,7 @@ pub fn run(
         return Ok(report);
     }
     let scratch = scratch(folder)?;
+    // Data are compressed before anything is measured, so that the compressor takes no time of the disk.
     let compression = (options.protocol == Protocol::Bands)
         .then(|| {
             let request = options.settings.request()?;

@@ -208,7 +208,7 @@ impl Chart {
         self.mark("point", &look.mark(), at, data, title);
     }
 
-    /// What others have published: an empty diamond.
+    /// Draws a figure that others have published: an empty diamond.
     pub(super) fn diamond(&mut self, at: (f64, f64), data: &str, title: &str) {
         self.mark("reference", DIAMOND, at, data, title);
     }

@@ -476,7 +476,7 @@ fn faster_than_the_host(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// What the reader should know of a run, beside its numbers.
+/// Returns the settings and the machine of a run, as labels and texts.
 pub fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let (settings, machine) = (&report.settings, &report.machine);
     let mut facts = vec![

@@ -220,7 +220,9 @@ impl VolumeFs {
         let (_, _inside) = self.changing()?;
         self.check_writable(node, false)?;
         let file = self.files.get(node);
+        file.count_writer(true); // so that it is not compressed meanwhile
         let done = file.set_len(&self.volume(), len);
+        file.count_writer(false);
         self.files.close(file);
         done.map_err(|error| self.events.errno(&error))?;
         if req.uid() != 0 {

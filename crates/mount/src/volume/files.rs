@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystem, Fork, NodeId, UF_COMPRESSED};
-use bandsaw::ops::compress;
+use bandsaw::ops::compress::{self, CompressOptions};
 use bandsaw::ops::rewriting::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw::sync::{Mutex, RwLock};
@@ -110,6 +110,26 @@ impl OpenFile {
             writable: true,
         };
         Ok(())
+    }
+
+    /// Stores the contents compressed, if that makes the file smaller. [`Kind::Conflict`] if the file is open
+    /// for writing.
+    pub(super) fn compress(&self, volume: &Volume<'_>, options: &CompressOptions) -> Result<()> {
+        let change = volume.change.ok_or_else(|| Error::read_only("mount"))?;
+        let mut contents = self.contents.write();
+        if self.has_writers() {
+            return Err(Error::conflict("mount", "the file is open for writing"));
+        }
+        // As before a decompression.
+        *contents = Contents::default();
+        let found = change.attributes(self.node)?;
+        if found.flags & UF_COMPRESSED != 0 {
+            return Ok(());
+        }
+        // Refused for files that the volume itself uses.
+        drop(change.open_mut(self.node, Fork::Data)?);
+        let (volume, path) = (change.rewritable()?, String::new());
+        compress::compress_one(&**volume, path, &found, options, &Silent).map(drop)
     }
 
     /// Increments or decrements the number of handles open for writing.

@@ -208,19 +208,21 @@ impl VolumeFs {
         }
         let file = self.files.get(node);
         let opened = if write {
-            file.for_writing(&self.volume())
+            file.count_writer(true); // from here on it is not compressed
+            self.done(file.for_writing(&self.volume()))
         } else {
-            file.for_reading(&self.volume())
+            self.done(file.for_reading(&self.volume()))
         };
-        if let Err(error) = opened {
+        let truncated = opened.and_then(|()| match write && flags.0 & O_TRUNC != 0 {
+            true => self.resize(req, node, 0),
+            false => Ok(()),
+        });
+        if let Err(errno) = truncated {
+            if write {
+                file.count_writer(false);
+            }
             self.files.close(file);
-            return Err(self.events.errno(&error));
-        }
-        if write && flags.0 & O_TRUNC != 0 {
-            self.resize(req, node, 0)?;
-        }
-        if write {
-            file.count_writer(true);
+            return Err(errno);
         }
         let handle = self.handles.add(Handle::File(file, write));
         // Closing a file that was only read needs no FLUSH request.

@@ -18,6 +18,7 @@ use fuser::{
 
 use super::change::AttributeChanges;
 use super::handles::{Handle, OpenFolder};
+use super::xattrs::COMPRESS;
 use super::{Answer, MAX_NAME, O_TRUNC, SEEK_DATA, SEEK_HOLE, VolumeFs, configure, utf8};
 
 thread_local! {
@@ -427,7 +428,7 @@ impl Filesystem for VolumeFs {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -436,6 +437,7 @@ impl Filesystem for VolumeFs {
         reply: ReplyEmpty,
     ) {
         let set = utf8(name).and_then(|name| match position {
+            0 if name == COMPRESS => self.compress(req, self.view.node(ino), value),
             0 => self.set_xattr(self.view.node(ino), name, value, flags),
             _ => Err(Errno::EOPNOTSUPP),
         });

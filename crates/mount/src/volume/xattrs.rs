@@ -1,9 +1,13 @@
-//! Extended attributes: macOS's names with Linux's prefix `user.`.
+//! Extended attributes: macOS's names with Linux's prefix `user.`. Setting the name [`COMPRESS`] stores
+//! nothing: it compresses the file.
 
+use bandsaw::codec::Level;
+use bandsaw::decmpfs::{Method, PackOptions};
 use bandsaw::device::{BlockDeviceExt, Memory};
-use bandsaw::fs::{ExistingTarget, NodeId};
+use bandsaw::fs::{ExistingTarget, FileKind, NodeId};
+use bandsaw::ops::compress::CompressOptions;
 use bandsaw::{Error, Kind};
-use fuser::Errno;
+use fuser::{Errno, Request};
 
 use super::{Answer, VolumeFs};
 
@@ -11,6 +15,11 @@ use super::{Answer, VolumeFs};
 const PREFIX: &str = "user.";
 /// Prefixes with a meaning for Linux, which asks for some of them by itself.
 const OF_LINUX: [&str; 3] = ["security.", "system.", "trusted."];
+/// The name by which a file is compressed. Other file systems of Linux refuse it with EOPNOTSUPP, as they
+/// do all unknown names of this prefix.
+pub(super) const COMPRESS: &str = "system.bandsaw.compress";
+/// Level of zlib, as of the command.
+const LEVEL: u8 = 5;
 /// Maximum size of a value in Linux's system calls, in bytes.
 const MAX_VALUE_LEN: u64 = 64 << 10;
 /// Flags of setxattr(2).
@@ -95,6 +104,42 @@ impl VolumeFs {
         change
             .set_xattr(node, name, &Memory::read_only(value), existing)
             .map_err(|error| self.events.errno(&error))
+    }
+
+    /// Compresses a file by the method that `value` names, `zlib`, `lzvn` or `lzfse`; an empty one means
+    /// LZVN, which `ditto --hfsCompression` of macOS writes. Files with several names, empty and compressed
+    /// ones, and those that would not shrink are left as they are.
+    ///
+    /// EPERM unless the request is by root or the owner, EBUSY if the file is open for writing, EINVAL for
+    /// another method or an object that is not a regular file.
+    pub(super) fn compress(&self, req: &Request, node: NodeId, value: &[u8]) -> Answer<()> {
+        let method = match value {
+            b"" | b"lzvn" => Method::Lzvn,
+            b"zlib" => Method::Zlib,
+            b"lzfse" => Method::Lzfse,
+            _ => return Err(Errno::EINVAL),
+        };
+        let options = Level::new(LEVEL).and_then(|level| PackOptions::new(method, level));
+        let options = CompressOptions::new(self.done(options)?);
+        let (_, _inside) = self.changing()?;
+        let found = self.check_unlocked(node)?;
+        // Linux itself checks no permission for this prefix.
+        if req.uid() != 0 && req.uid() != self.view.attr(&found).uid {
+            return Err(Errno::EPERM);
+        }
+        if found.kind != FileKind::File {
+            return Err(Errno::EINVAL);
+        }
+        if found.links > 1 {
+            return Ok(());
+        }
+        let file = self.files.get(node);
+        let compressed = file.compress(&self.volume(), &options);
+        self.files.close(file);
+        compressed.map_err(|error| match error.kind() {
+            Kind::Conflict => Errno::EBUSY,
+            _ => self.events.errno(&error),
+        })
     }
 
     pub(super) fn remove_xattr(&self, node: NodeId, name: &str) -> Answer<()> {
