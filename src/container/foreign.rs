@@ -23,7 +23,8 @@ impl Foreign {
         let why = if self.later {
             "which this version does not support"
         } else {
-            "which does not contain a raw disk"
+            "which does not contain a raw disk: convert or extract it first (`qemu-img convert -O \
+             raw` for disks of virtual machines)"
         };
         Error::unsupported("image", format!("is {}, {why}", self.name))
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread::Builder;
 
 use super::evidence::{self, Depth, Evidence, Fact};
-use super::gate::StagedImage;
 use super::key_cache::CachedKeys;
+use super::staged_image::StagedImage;
 use super::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
 use crate::container::sparsebundle::{self, BundleGeometry, ChosenGeometry, ListState, name_of};
 use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
@@ -358,8 +358,8 @@ impl ListEvidence<'_> {
                 is_whole: true,
             });
         }
-        // Data past the end of the disk contradicts a candidate only if another one has space for
-        // it.
+        // Data past the end of the disk or of a band contradicts a candidate only if another one has
+        // space for it.
         let is_sound = |candidate: &&Candidate| {
             let Candidate {
                 geometry,
@@ -479,6 +479,25 @@ pub(super) fn agreed(store: &dyn Store, is_far: bool) -> Option<BundleGeometry> 
 /// never need a temporary file.
 pub(super) fn trial_of(store: &Arc<dyn Store>) -> Staged {
     Staged::new(store.clone(), PathBuf::new())
+}
+
+/// Asks a question about the lists of a bundle, whose contents are checked in full.
+pub(super) fn ask_with<T>(
+    path: &Path,
+    store: &Arc<dyn Store>,
+    options: &OpenOptions<'_>,
+    ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
+) -> Result<T> {
+    let staged = trial_of(store);
+    ask(&ListEvidence {
+        path,
+        store: &staged,
+        options: &options.reading(),
+        assume: &Assumptions::default(),
+        temporary: Path::new(""),
+        depth: Depth::Full,
+        progress: &Silent,
+    })
 }
 
 /// The choice between two lists that differ.

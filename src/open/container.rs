@@ -9,7 +9,8 @@ use super::guarded::Guarded;
 use super::opening::Opening;
 use super::remote::RemoteTarget;
 use super::{
-    LAYER, Layer, OpenOptions, asif_directories, interrupted, layer_metadata, remote, snapshot,
+    LAYER, Layer, OpenOptions, asif_directories, interrupted, layer_metadata, leftovers, remote,
+    snapshot,
 };
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
@@ -20,7 +21,7 @@ use crate::container::{ContainerKind, Format, foreign};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::progress::Progress;
 use crate::store::{Local, LocalFile, Lock, Open, Store};
-use crate::{Error, Kind, Reason, Result};
+use crate::{Error, Kind, Reason, Result, size};
 
 /// Bytes at the front of a file that identify its container.
 const HEAD: usize = 16;
@@ -141,8 +142,8 @@ impl Opening<'_> {
         self.layers.push(Layer::Raw(raw.clone()));
         if raw.trailing() > 0 {
             self.warnings.push(format!(
-                "the last {} bytes are not a whole sector and are ignored",
-                raw.trailing()
+                "{} after the last whole sector: ignored",
+                size::counted(raw.trailing(), "byte")
             ));
         }
         raw
@@ -227,7 +228,7 @@ where
             let mut opening = Opening::new(path, options);
             opening.warnings.extend(settled.warning);
             let found = gate::pass(opened, &mut opening)?;
-            gate::check_leftovers(&bundle, &found.disk, options, progress)?;
+            leftovers::check_leftovers(&bundle, &found.disk, options, progress)?;
             check(&bundle, &found.disk)?;
             drop(found);
             let warnings = opening.warnings;

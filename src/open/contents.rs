@@ -12,7 +12,7 @@ use crate::{Error, Reason, Result};
 pub enum Contents {
     /// A volume of a supported format, perhaps beside others.
     Volumes,
-    /// Zeros, or partitions of zeros.
+    /// Zeros, or partitions of zeros with zeros between them.
     Blank,
     /// File systems and other uses that are recognized but not supported, each with its place.
     /// Nothing in them is checked.
@@ -72,11 +72,17 @@ impl Contents {
                 return Ok(Self::Unknown);
             }
         }
-        Ok(if foreign.is_empty() {
-            Self::Blank
-        } else {
-            Self::Foreign(foreign)
-        })
+        if !foreign.is_empty() {
+            return Ok(Self::Foreign(foreign));
+        }
+        // The entry of a partition may be lost.
+        let (_, areas) = partition::areas(&**disk, Some(map))?;
+        for area in areas.into_iter().filter(partition::Area::is_free) {
+            if !is_blank(&Slice::new(disk.clone(), area.range)?)? {
+                return Ok(Self::Unknown);
+            }
+        }
+        Ok(Self::Blank)
     }
 
     /// Returns the stable name for programs.
@@ -92,8 +98,8 @@ impl Contents {
 
 /// Returns the error for a disk of unknown contents.
 pub(super) fn unknown() -> Error {
-    const UNKNOWN: &str = "unknown contents: the disk is not blank, but has no known partition \
-                           map or file system";
+    const UNKNOWN: &str = "unknown contents: the disk is not blank, but no known file system was \
+                           found";
     Error::unsupported("disk", UNKNOWN).because(Reason::UnknownContents)
 }
 

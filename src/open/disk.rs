@@ -1,8 +1,8 @@
 //! The contents of a disk: its partition map, its volumes, or neither.
 
 use super::opening::Opening;
-use super::{FoundDisk, LAYER, Layer, UNKNOWN, contents, logical_disk};
-use crate::container::udif;
+use super::{FoundDisk, LAYER, Layer, UNKNOWN, Volume, contents, logical_disk};
+use crate::container::{SECTOR, udif};
 use crate::device::BlockDevice;
 use crate::error::Place;
 use crate::partition::{self, Map};
@@ -12,8 +12,8 @@ use crate::{Error, Kind, Reason, Result};
 const HEADER_ALONE: &str = "not an image: it has the keys of an encrypted image but no data; open \
                             the sparse bundle that contains it";
 
-/// The message of the error about a file without a whole sector.
-const TOO_SHORT: &str = "empty, or shorter than one sector (512 bytes)";
+/// The message of the error about a file without bytes.
+const EMPTY: &str = "is empty";
 
 /// The message of the error about a compressed image without its end.
 const UDIF_BEGINNING: &str =
@@ -45,6 +45,7 @@ impl Opening<'_> {
             volume.now = options.now;
             volume.survey();
         }
+        check_checkpoint(&volumes, options.checkpoint)?;
         if options.logical_volume.is_none() {
             logical_disk::add_physical_volumes(&mut volumes, &options)?;
         }
@@ -72,15 +73,27 @@ impl Opening<'_> {
                 Err(Error::new(Kind::Corrupt, LAYER, HEADER_ALONE))
             }
             None if proven => Ok(()),
-            None => Err(unknown(&*found.disk)),
+            None => Err(too_short(&self.layers).unwrap_or_else(|| unknown(&*found.disk))),
         }
+    }
+}
+
+/// Refuses a checkpoint of a disk whose volumes have none.
+pub(super) fn check_checkpoint(volumes: &[Volume], checkpoint: Option<u64>) -> Result<()> {
+    let has_some = volumes.iter().any(|volume| volume.format.is_container());
+    match checkpoint {
+        Some(xid) if !has_some && !volumes.is_empty() => {
+            let message = "does not exist: only APFS containers have checkpoints";
+            Err(Error::new(Kind::NotFound, LAYER, message).named(format!("checkpoint {xid}")))
+        }
+        _ => Ok(()),
     }
 }
 
 /// Returns the error for a file that nothing distinguishes from any other.
 pub(super) fn unknown(disk: &dyn BlockDevice) -> Error {
     if disk.info().len == 0 {
-        return Error::new(Kind::Corrupt, LAYER, TOO_SHORT);
+        return Error::new(Kind::Corrupt, LAYER, EMPTY);
     }
     match udif::begins_with_chunk(disk) {
         Ok(true) => Error::new(Kind::Corrupt, LAYER, UDIF_BEGINNING).because(Reason::Truncated),
@@ -105,6 +118,21 @@ fn cut_off(map: &Map) -> Option<Error> {
     Some(match problem.place() {
         Place::Offset(offset) => error.at(*offset),
         Place::Name(_) | Place::None => error,
+    })
+}
+
+/// Returns the error for a file that is shorter than a sector and not empty.
+fn too_short(layers: &[Layer]) -> Option<Error> {
+    let raw = layers.iter().find_map(Layer::raw)?;
+    shorter_than_sector(raw.info().len + raw.trailing())
+}
+
+/// Returns the error for a file of `len` bytes if that is shorter than a sector and not empty.
+pub(super) fn shorter_than_sector(len: u64) -> Option<Error> {
+    (1..SECTOR).contains(&len).then(|| {
+        let message =
+            format!("unknown format: {len} bytes are shorter than one sector ({SECTOR} bytes)");
+        Error::unsupported(LAYER, message).because(Reason::UnknownFormat)
     })
 }
 

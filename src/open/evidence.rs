@@ -5,13 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::quick_check::NodeLimit;
-use super::{OpenOptions, Volume, contents, volume_key};
-use crate::decision::CopyChoice;
+use super::{LAYER, OpenOptions, Volume, contents, volume_key};
+use crate::decision::{CopyChoice, Undecided};
 use crate::device::{BlockDevice, CowDevice};
-use crate::fs::{LockedVolume, hfsplus};
+use crate::fs::hfsplus::{self, HfsPlus};
+use crate::fs::{FileSystem, LockedVolume};
 use crate::partition::{self, Scheme, gpt};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
+use crate::size::counted;
 use crate::{Error, Kind, Result};
 
 /// Memory for the changes when a partition map is tried out, in bytes.
@@ -117,10 +119,18 @@ impl fmt::Display for Fact {
                 problems: 0,
             } => write!(f, "{volume} has no problems"),
             Self::VolumeChecked { volume, problems } => {
-                write!(f, "{volume} has {problems} problems")
+                write!(f, "{volume} has {}", counted(*problems, "problem"))
             }
-            Self::BandsPastEnd(bands) => write!(f, "{bands} bands reach past the end of the disk"),
-            Self::LongBands(files) => write!(f, "{files} files are longer than a band"),
+            Self::BandsPastEnd(bands) => {
+                write!(
+                    f,
+                    "{} past the end of the disk",
+                    counted(*bands as u64, "band")
+                )
+            }
+            Self::LongBands(files) => {
+                write!(f, "{} longer than a band", counted(*files as u64, "file"))
+            }
         }
     }
 }
@@ -157,12 +167,12 @@ impl Evidence {
     }
 
     /// Returns true if independent sources support the interpretation, and nothing contradicts it
-    /// except bands past the end of the disk.
+    /// except bands past the end of the disk, and files that are longer than a band.
     pub(crate) fn is_consistent_but_for_leftovers(&self) -> bool {
         self.support().next().is_some()
             && self
                 .against()
-                .all(|fact| matches!(fact, Fact::BandsPastEnd(_)))
+                .all(|fact| matches!(fact, Fact::BandsPastEnd(_) | Fact::LongBands(_)))
     }
 
     /// Returns true if the check of a volume found no problem.
@@ -209,13 +219,40 @@ pub(crate) fn is_plausible(disk: &dyn BlockDevice) -> Result<bool> {
     }
 }
 
-/// Collects all evidence on a disk about its length and contents. All volumes are checked.
+/// Returns `disk` as it will be once interrupted changes of its HFS+ volumes are finished, in memory:
+/// a pending journal is replayed, and the alternate header is at the end. What cannot be finished stays
+/// as it is.
+pub(crate) fn recovered(disk: &Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
+    let tried: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(disk.clone(), TRIAL));
+    let recover = || -> Result<bool> {
+        let mut is_changed = false;
+        for volume in contents::find(&tried)?.1 {
+            if volume.format.is_hfs_plus()
+                && !HfsPlus::open(volume.device().clone())?.volume().clean
+            {
+                volume.replay_journal()?;
+                is_changed = true;
+            }
+            is_changed |= volume.format.is_hfs_plus() && hfsplus::move_alternate(volume.device())?;
+        }
+        Ok(is_changed)
+    };
+    match recover() {
+        Ok(true) => Ok(tried),
+        Err(error) if error.io_kind().is_some() => Err(error),
+        Ok(false) | Err(_) => Ok(disk.clone()),
+    }
+}
+
+/// Collects all evidence on a disk about its length and contents. All volumes are checked, after
+/// their journals are replayed in memory.
 pub(crate) fn of_disk(
     disk: &Arc<dyn BlockDevice>,
     options: &OpenOptions<'_>,
     depth: Depth,
     progress: &dyn Progress,
 ) -> Result<Evidence> {
+    let disk = &recovered(disk)?;
     let mut found = Evidence::default();
     let len = disk.info().len;
     let recorded = gpt::recorded_len(&**disk)?;
@@ -351,6 +388,15 @@ fn of_volume(
         problems: wrong,
     });
     Ok(())
+}
+
+/// Returns the error about a disagreement that only a repair resolves.
+pub(super) fn repairable(what: impl Into<String>) -> Error {
+    Undecided {
+        what: what.into(),
+        alternatives: Vec::new(),
+    }
+    .into_error(LAYER)
 }
 
 /// Decides which of two valid copies of a GPT that differ is correct: the only one with which all

@@ -2,9 +2,10 @@
 //!
 //! A container is opened as [`OpenedContainer`]. Only this module turns that into [`FoundDisk`], which an
 //! [`Image`](super::Image) and every other writer need. For changes, the independent sources of
-//! geometry that take few reads are compared first: the lists of a bundle (`lists.rs`), the length
-//! of the disk, both copies of a GPT, and the headers of each volume. Where they disagree, the
-//! evidence that `repair` uses decides (`evidence.rs`). docs/check.md has the table of pairs.
+//! geometry that take few reads are compared first: the lists of a bundle (`compare_lists.rs`)
+//! and its band size (`band_size.rs`), the length of the disk, both copies of a GPT, and the headers of
+//! each volume (`compare_volume.rs`). Where they disagree, the evidence that `repair` uses decides
+//! (`evidence.rs`). docs/check.md has the table of pairs.
 //!
 //! Counts, dates and states that an interrupted change leaves are not compared: the first access
 //! puts those in order.
@@ -13,23 +14,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::Builder;
 
-use super::compare_lists::{self, ListDecision, ListEvidence};
-use super::driver::Headers;
-use super::evidence::{self, Depth, Fact};
+use super::band_size::compare_band_size;
+use super::compare_lists::{self, ListDecision, ListEvidence, ask_with};
+use super::compare_volume::{SourceComparison, compare_volume};
+use super::evidence::{self, Depth, repairable};
 use super::guarded::Guarded;
 use super::opening::Opening;
-use super::{Layer, OpenOptions, Volume, contents, unstored};
+use super::{LAYER, Layer, OpenOptions, Volume, contents, unstored};
+use crate::container::Format;
 use crate::container::asif::Asif;
-use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
-use crate::container::{Format, Orphan};
-use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
+use crate::container::sparsebundle;
+use crate::decision::{CopyChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::partition::{self, Map, gpt};
-use crate::progress::{Progress, Silent};
-use crate::store::{Staged, Store};
+use crate::progress::Silent;
+use crate::store::Store;
 use crate::{Error, Kind, Result};
 
-const LAYER: &str = "image";
 /// Bytes read at most of blocks that an ASIF image marks as unwritten. Covers all of an image whose
 /// file has holes there, up to 4096 partly written chunks.
 const MAX_UNWRITTEN: u64 = 32 << 20;
@@ -67,29 +68,6 @@ impl FoundDisk {
     /// Accepts an image that this process has just created.
     pub(super) fn new_image(opened: OpenedContainer) -> Self {
         Self::of(opened)
-    }
-}
-
-/// The stored bytes of an image in a staged view: changes do not reach the image.
-#[derive(Debug, Clone)]
-pub(crate) struct StagedImage(super::StoredImage);
-
-impl StagedImage {
-    /// Returns the bytes of the file named `file` in `staged`, or of the bundle that it holds.
-    pub(crate) fn of(staged: &Staged, file: Option<&str>) -> Result<Self> {
-        use crate::store::Open;
-        Ok(Self(match file {
-            None => super::StoredImage::Folder(Arc::new(staged.clone())),
-            Some(name) => super::StoredImage::File(
-                staged
-                    .open(name, Open::Write)?
-                    .ok_or_else(|| Error::not_found(LAYER, name))?,
-            ),
-        }))
-    }
-
-    pub(crate) fn bytes(&self) -> super::StoredImage {
-        self.0.clone()
     }
 }
 
@@ -152,9 +130,12 @@ impl Gate<'_> {
             Err(_) => match partition::probe(&**self.disk) {
                 Ok(map) => (map, Vec::new()),
                 Err(error) if error.kind() == Kind::Io => return Err(error),
-                Err(_) => return Ok(warnings),
+                Err(_) => return self.check_token().map(|()| warnings),
             },
         };
+        if map.is_none() && volumes.is_empty() {
+            self.check_token()?;
+        }
         if map.is_some() {
             warnings.extend(self.compare_maps(&volumes)?);
         } else if volumes.is_empty() {
@@ -165,10 +146,19 @@ impl Gate<'_> {
         Ok(warnings)
     }
 
+    /// Refuses a bundle in which nothing is recognized if its token holds bytes that are not an
+    /// encryption header: its bands may be encrypted, and plain data would be lost among them.
+    fn check_token(&self) -> Result<()> {
+        let damaged = self
+            .store
+            .map(|store| sparsebundle::damaged_token(&**store));
+        damaged.transpose()?.flatten().map_or(Ok(()), Err)
+    }
+
     /// Compares the band size of a local bundle with the lengths of its files.
     fn compare_band_size(&self) -> Result<()> {
         match self.store.filter(|_| !self.is_far) {
-            Some(store) => compare_band_size(self.path, store, self.options),
+            Some(store) => compare_band_size(self.path, store, self.options, Depth::Quick),
             None => Ok(()),
         }
     }
@@ -335,231 +325,6 @@ impl Gate<'_> {
     }
 }
 
-/// Asks a question about the lists of a bundle, whose contents are checked in full.
-fn ask_with<T>(
-    path: &Path,
-    store: &Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-    ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
-) -> Result<T> {
-    let staged = compare_lists::trial_of(store);
-    ask(&ListEvidence {
-        path,
-        store: &staged,
-        options: &options.reading(),
-        assume: &Assumptions::default(),
-        temporary: Path::new(""),
-        depth: Depth::Full,
-        progress: &Silent,
-    })
-}
-
-/// Compares the band size of a bundle with the lengths of its files. All are listed only if those of
-/// the first bands suggest another one.
-fn compare_band_size(path: &Path, store: &Arc<dyn Store>, options: &OpenOptions<'_>) -> Result<()> {
-    let Some(geometry) = compare_lists::agreed(&**store, false) else {
-        return Ok(());
-    };
-    let other = |lens: &[u64]| sparsebundle::other_band_size(geometry.band_size, lens);
-    let first = sparsebundle::first_band_lens(&**store)?;
-    if other(&first).is_none() && first.iter().all(|len| *len <= geometry.band_size) {
-        return Ok(());
-    }
-    let lens = sparsebundle::band_lens(&**store, &Silent)?;
-    let lens: Vec<u64> = lens.into_iter().map(|(_, len)| len).collect();
-    let Some(other) = other(&lens) else {
-        return Ok(());
-    };
-    // The contents may still agree with the lists alone.
-    match ask_with(path, store, options, |question| question.decide_agreed())? {
-        ListDecision::Geometry {
-            geometry: found, ..
-        } if found == geometry => Ok(()),
-        _ => Err(repairable(format!(
-            "the band size is {}, and the contents agree with the length of bands, {other} bytes: \
-             run `bandsaw repair` first",
-            geometry.band_size
-        ))),
-    }
-}
-
-/// Returns the damage of a bundle with whose band size no change passes the gate.
-pub(super) fn wrong_band_size(
-    path: &Path,
-    store: &Arc<dyn Store>,
-    options: &OpenOptions<'_>,
-) -> Result<Option<Error>> {
-    match compare_band_size(path, store, options) {
-        Ok(()) => Ok(None),
-        Err(error) if error.kind() == Kind::Undecided => {
-            let mut what = error.message().to_owned();
-            for (number, one) in Undecided::of(&error).iter().enumerate() {
-                what += if number == 0 { "; " } else { ", " };
-                what += &format!("{} ({})", one.assume, one.evidence);
-            }
-            Ok(Some(
-                Error::new(Kind::Corrupt, "sparse bundle", what).named("Info.plist"),
-            ))
-        }
-        // Without a key nothing decides.
-        Err(error) if error.kind() == Kind::WrongKey => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The result of the comparison of a volume's own sources.
-enum SourceComparison {
-    /// They agree, or there is only one.
-    Agrees,
-    /// They differ, and the volume agrees with the one that readers use: a warning.
-    Confirmed(String),
-    /// The volume is longer than its space.
-    TooLong(String),
-}
-
-fn compare_volume(volume: &Volume) -> Result<SourceComparison> {
-    let room = volume.range.end - volume.range.start;
-    // Contents that cannot be read contradict nothing.
-    let only_io = |error: Error| match error.kind() {
-        Kind::Io | Kind::Undecided => Err(error),
-        _ => Ok(SourceComparison::Agrees),
-    };
-    match volume.driver().stated_len(volume) {
-        Ok(Some(stated)) if stated > room => {
-            return Ok(SourceComparison::TooLong(format!(
-                "{} on {} has {stated} bytes by its header, but space for {room}",
-                volume.format,
-                volume.place()
-            )));
-        }
-        Ok(_) => {}
-        Err(error) => return only_io(error),
-    }
-    match volume.driver().compare_headers(volume) {
-        Ok(Headers::Agree) => Ok(SourceComparison::Agrees),
-        Ok(Headers::Confirmed(warning)) => Ok(SourceComparison::Confirmed(warning)),
-        Ok(Headers::Differ(what)) => Err(repairable(what)),
-        Err(error) => only_io(error),
-    }
-}
-
-/// Returns the error about a disagreement that only a repair resolves.
-fn repairable(what: impl Into<String>) -> Error {
-    Undecided {
-        what: what.into(),
-        alternatives: Vec::new(),
-    }
-    .into_error(LAYER)
-}
-
-/// Returns a band size that the lengths of the files support better than the lists.
-fn longer_bands(geometry: BundleGeometry, lens: &[(u64, u64)]) -> Option<u64> {
-    sparsebundle::band_size_by_lengths(geometry.band_size, lens.iter().map(|(_, len)| *len))
-}
-
-/// Refuses an operation on the bands of `bundle` that would remove files past the end of the disk,
-/// unless a map or volume has the length of the disk and everything on it is in order: an
-/// interrupted change of the length has left them then. Lists the bands, once for an open bundle.
-///
-/// [`Kind::Undecided`] otherwise.
-pub(crate) fn check_leftovers(
-    bundle: &Bundle,
-    disk: &Arc<dyn BlockDevice>,
-    options: &OpenOptions<'_>,
-    progress: &dyn Progress,
-) -> Result<()> {
-    if bundle.are_leftovers_resolved() {
-        return Ok(());
-    }
-    let Some(lens) = bundle.band_lens(progress)? else {
-        return Ok(());
-    };
-    let size = disk.info().len;
-    let geometry = BundleGeometry {
-        size,
-        band_size: bundle.band_size(),
-        version: bundle.version(),
-    };
-    if let Some(longer) = longer_bands(geometry, &lens) {
-        let alternative = |band_size, evidence: &str| Alternative {
-            assume: format!("band-size={band_size}"),
-            evidence: evidence.to_owned(),
-        };
-        return Err(Undecided {
-            what: format!(
-                "the band size is {}, but there are bands of {longer} bytes",
-                geometry.band_size
-            ),
-            alternatives: vec![
-                alternative(longer, "the length of bands"),
-                alternative(geometry.band_size, "the lists record it"),
-            ],
-        }
-        .into_error("sparse bundle"));
-    }
-    let leftovers: Vec<Fact> = compare_lists::misplaced(geometry, &lens)
-        .into_iter()
-        .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))
-        .collect();
-    if leftovers.is_empty() {
-        bundle.resolve_leftovers();
-        return Ok(());
-    }
-    let mut found = evidence::of_disk(disk, options, Depth::Full, progress)?;
-    leftovers.into_iter().for_each(|fact| found.add(fact));
-    if found.is_consistent_but_for_leftovers() && is_all_stored(disk, progress)? {
-        bundle.resolve_leftovers();
-        return Ok(());
-    }
-    Err(Undecided {
-        what: format!(
-            "bands are stored past the end of the disk of {size} bytes, and nothing decides \
-             whether they belong to it"
-        ),
-        alternatives: vec![Alternative {
-            assume: format!("size={size}"),
-            evidence: found.description(),
-        }],
-    }
-    .into_error("sparse bundle"))
-}
-
-/// Refuses to grow a disk in a file that stores `orphans` past its end, which are removed first, unless a
-/// map or volume has the length of the disk, everything on it is in order and all that is in use is
-/// stored. [`Kind::Undecided`] otherwise.
-pub(super) fn check_past_end(
-    disk: &Arc<dyn BlockDevice>,
-    orphans: &[Orphan],
-    layer: &'static str,
-) -> Result<()> {
-    let Some(first) = orphans.iter().find(|orphan| orphan.is_past_end) else {
-        return Ok(());
-    };
-    let found = evidence::of_disk(disk, &OpenOptions::default(), Depth::Full, &Silent)?;
-    if found.is_consistent() && is_all_stored(disk, &Silent)? {
-        return Ok(());
-    }
-    Err(Undecided {
-        what: format!(
-            "{}, and nothing decides whether it belongs to it",
-            first.what
-        ),
-        alternatives: vec![Alternative {
-            assume: "orphans=remove".into(),
-            evidence: found.description(),
-        }],
-    }
-    .into_error(layer))
-}
-
-/// Returns true if every place of `disk` that its volumes use is stored: what is stored past its end is no
-/// part of it then.
-fn is_all_stored(disk: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<bool> {
-    let (map, volumes) = contents::find(disk)?;
-    let found = unstored::find(disk, map.as_ref(), &volumes, progress)?;
-    Ok(found.places.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -567,7 +332,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::container::sparsebundle::BundleOptions;
+    use crate::container::sparsebundle::{Bundle, BundleOptions};
     use crate::device::BlockDeviceExt;
     use crate::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
     use crate::ops::format::NewFormat;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::OpenOptions;
-use super::gate::{check_leftovers, check_past_end};
+use super::leftovers::{check_leftovers, check_past_end};
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::Bundle;
 use crate::container::sparseimage::SparseImage;

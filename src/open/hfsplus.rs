@@ -205,6 +205,7 @@ mod tests {
             block_size: None,
             created: Timestamp::from_seconds(1_700_000_000),
             latest: None,
+            opens: false,
             identifier: 1,
         };
         let device = Memory::zeros(64 << 20);

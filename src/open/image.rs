@@ -96,6 +96,13 @@ impl Image {
             .map(|image| &**image)
     }
 
+    /// Returns the size of a band or chunk in bytes; `None` if the image is not divided.
+    pub(crate) fn unit(&self) -> Option<u64> {
+        (self.bundle().map(Bundle::band_size))
+            .or_else(|| self.sparse_image().map(SparseImage::band_size))
+            .or_else(|| self.asif().map(Asif::chunk_size))
+    }
+
     /// Returns the ASIF image, if it is one.
     pub fn asif(&self) -> Option<&Asif> {
         self.layers

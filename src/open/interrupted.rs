@@ -1,6 +1,7 @@
 //! Detection of interrupted repairs, by the undo data beside an image.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{LAYER, remote};
@@ -11,37 +12,28 @@ use crate::{Error, Kind, Reason, Result};
 /// The suffix of the folder of an image's undo data.
 pub(crate) const UNDO_SUFFIX: &str = ".undo";
 
-/// Files of the undo data of one repair, in a folder of its number: the log of changes, and the
-/// state of the repair.
+/// Files of the undo data of one repair, in a folder of its number: the log of changes, the state
+/// of the repaired image, and the mark of a complete repair.
 pub(crate) const LOG: &str = "log";
 pub(crate) const STATE: &str = "state";
+pub(crate) const APPLIED: &str = "applied";
 
 /// Message about an image whose repair was interrupted.
 const MESSAGE: &str = "a repair of this image was interrupted";
 /// First line of a file of the undo data.
-const HEAD: &str = "bandsaw undo 2";
+const HEAD: &str = "bandsaw undo 4";
+/// First word of the line in a state that holds device and inode of the image.
+pub(crate) const IMAGE: &str = "image";
 /// Maximum length of a file that is read into memory, in bytes.
 pub(crate) const MAX_LEN: u64 = 1 << 30;
 
 /// The state of a repair. Without one, its undo data is incomplete and nothing has been changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The undo data is complete; the image is being changed.
+    /// The undo data is complete; the image is being changed, or restored.
     Prepared,
     /// The repair is complete.
     Applied,
-    /// The repair is being undone.
-    Undoing,
-}
-
-impl State {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Prepared => "prepared",
-            Self::Applied => "applied",
-            Self::Undoing => "undoing",
-        }
-    }
 }
 
 /// Returns the path of the image itself if `path` is a symbolic link or has no file name.
@@ -67,20 +59,97 @@ pub(crate) fn undo_folder(path: &Path) -> PathBuf {
     let path = real_path(path);
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(UNDO_SUFFIX);
-    path.with_file_name(name)
+    let folder = path.with_file_name(name);
+    match fs::symlink_metadata(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            undo_folder_of_link(&path).unwrap_or(folder)
+        }
+        _ => folder,
+    }
+}
+
+/// Returns true if there is undo data beside the image at `path`.
+pub(crate) fn has_undo_data(path: &Path) -> bool {
+    remote::url(path).is_none() && undo_folder(path).is_dir()
+}
+
+/// Returns device and inode of a file or folder.
+pub(crate) fn identity(meta: &fs::Metadata) -> Option<(u64, u64)> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        Some((meta.dev(), meta.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = meta;
+        None
+    }
+}
+
+/// Returns the folder of the undo data of the image at `path` if it is named after another hard
+/// link to the image in the same folder.
+fn undo_folder_of_link(path: &Path) -> Option<PathBuf> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    if !meta.is_file() || !has_links(&meta) {
+        return None;
+    }
+    let wanted = identity(&meta)?;
+    for entry in fs::read_dir(folder_of(path)).ok()?.flatten() {
+        let name = entry.file_name();
+        let Some(image) = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(UNDO_SUFFIX))
+        else {
+            continue;
+        };
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let folder = path.with_file_name(&name);
+        let image = fs::symlink_metadata(path.with_file_name(image)).ok();
+        let is_linked = match image.filter(fs::Metadata::is_file) {
+            Some(image) => identity(&image) == Some(wanted),
+            None => identity_in(&Local::new(&folder)) == Some(wanted),
+        };
+        if is_linked {
+            return Some(folder);
+        }
+    }
+    None
+}
+
+/// Returns true if a file has several names.
+fn has_links(meta: &fs::Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::MetadataExt::nlink(meta) > 1
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = meta;
+        false
+    }
+}
+
+/// Returns device and inode of the image in the last state of a folder of undo data.
+fn identity_in(undo: &dyn Store) -> Option<(u64, u64)> {
+    let number = repairs(undo).ok()?.pop()?;
+    let start = start(undo, &format!("{number}/{STATE}")).ok()??;
+    let line = start.lines().nth(1)?.strip_prefix(IMAGE)?;
+    let (device, inode) = line.trim_start().split_once(' ')?;
+    Some((device.parse().ok()?, inode.parse().ok()?))
 }
 
 /// Refuses changes of an image with an interrupted repair; for a read-only open, returns a warning.
 /// Undo data in a folder of the user's choice is not found.
 pub(crate) fn check(path: &Path, access: Access) -> Result<Option<String>> {
-    if remote::url(path).is_some() {
+    if !has_undo_data(path) {
         return Ok(None);
     }
     let folder = undo_folder(path);
-    if !folder.is_dir() {
-        return Ok(None);
-    }
-    match (is_unfinished(&Local::new(&folder)), access) {
+    let found = check_links(&folder).and_then(|()| is_unfinished(&Local::new(&folder)));
+    match (found, access) {
         (Ok(false), _) => Ok(None),
         (Ok(true), Access::ReadWrite) => Err(error().in_file(path)),
         (Ok(true), Access::ReadOnly) => Ok(Some(format!(
@@ -89,6 +158,24 @@ pub(crate) fn check(path: &Path, access: Access) -> Result<Option<String>> {
         (Err(error), Access::ReadWrite) => Err(error.in_file(&folder)),
         (Err(error), Access::ReadOnly) => Ok(Some(error.message().to_owned())),
     }
+}
+
+/// Fails if the folder of a repair, in a folder of undo data, is a symbolic link: it may lead into
+/// other data.
+pub(crate) fn check_links(folder: &Path) -> Result<()> {
+    let failed = |source| Error::io(LAYER, "read the undo data", source).in_file(folder);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_repair = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.parse::<u64>().is_ok());
+        if is_repair && entry.file_type().map_err(failed)?.is_symlink() {
+            let message = "the undo data is a symbolic link, which is not followed";
+            return Err(Error::conflict(LAYER, message).in_file(entry.path()));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the error about an interrupted repair.
@@ -136,11 +223,15 @@ pub(crate) fn state(undo: &dyn Store, number: u64) -> Result<Option<State>> {
         return Ok(None);
     };
     check_version(&start, &name)?;
-    let known = [State::Prepared, State::Applied, State::Undoing];
-    let state = known
-        .into_iter()
-        .find(|state| start.lines().take(2).eq([HEAD, state.name()]));
-    state.map(Some).ok_or_else(|| corrupt(&name))
+    if start.lines().next() != Some(HEAD) {
+        return Err(corrupt(&name));
+    }
+    let is_applied = undo.stat(&format!("{number}/{APPLIED}"))?.is_some();
+    Ok(Some(if is_applied {
+        State::Applied
+    } else {
+        State::Prepared
+    }))
 }
 
 /// Returns the first bytes of a text file of the undo data.
@@ -148,7 +239,7 @@ fn start(undo: &dyn Store, name: &str) -> Result<Option<String>> {
     let Some(file) = undo.open(name, Open::Read)? else {
         return Ok(None);
     };
-    let bytes = file.read_vec(0, file.info().len.min(64) as usize)?;
+    let bytes = file.read_vec(0, file.info().len.min(128) as usize)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::remote::{self, RemoteTarget};
-use super::{Keys, LAYER, NetworkOptions, OpenOptions, is_archive, look_at};
+use super::{Keys, LAYER, NetworkOptions, OpenOptions, interrupted, is_archive, look_at};
 use crate::container::sparsebundle;
 use crate::crypt::{self, Description, KeyRing, LockedHeader};
 use crate::device::{Access, BlockDevice};
@@ -30,7 +30,8 @@ pub struct KeyFile {
 
 impl KeyFile {
     /// Opens the encryption header of the image at `path`, a file or a sparse bundle; `None` if it
-    /// is not encrypted, or not an image. [`Kind::Unsupported`](crate::Kind) for an encrypted archive.
+    /// is not encrypted, or not an image. [`Kind::Unsupported`](crate::Kind) for an encrypted archive,
+    /// [`Kind::Corrupt`](crate::Kind) for a bundle whose token holds bytes that are not a header.
     /// [`Access::ReadWrite`] locks the image, reading its header
     /// does not.
     pub fn open(path: &Path, access: Access, network: NetworkOptions) -> Result<Option<Self>> {
@@ -38,6 +39,12 @@ impl KeyFile {
             access,
             network,
             ..OpenOptions::default()
+        };
+        let found = |found: Option<Self>| {
+            if found.is_some() {
+                interrupted::check(path, access)?;
+            }
+            Ok(found)
         };
         let opened = || match remote::find(path, &options)? {
             Some(RemoteTarget::Folder(store, _)) => {
@@ -50,7 +57,9 @@ impl KeyFile {
             }
             None => Self::in_file(path, access),
         };
-        opened().map_err(|error: Error| error.in_file(path))
+        opened()
+            .and_then(found)
+            .map_err(|error: Error| error.in_file(path))
     }
 
     fn in_file(path: &Path, access: Access) -> Result<Option<Self>> {
@@ -78,6 +87,9 @@ impl KeyFile {
             }
             Access::ReadOnly => (Open::Read, Vec::new()),
         };
+        if let Some(damage) = sparsebundle::damaged_token(store)? {
+            return Err(damage);
+        }
         let Some((name, token)) = sparsebundle::open_token(store, mode)? else {
             return Ok(None);
         };

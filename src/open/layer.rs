@@ -51,6 +51,26 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// Returns the name of the kind for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Remote(_) => "remote_file",
+            Self::Bucket(_) => "bucket",
+            Self::Archive(_) => "archive",
+            Self::Crypt(_) => "encryption",
+            Self::Raw(_) => "raw",
+            Self::Bundle(_) => "sparse_bundle",
+            Self::SparseImage(_) => "sparse_image",
+            Self::Asif(_) => "asif",
+            Self::Udif(_) => "udif",
+            Self::Overlay(_) => "overlay",
+            Self::Stack(_) => "stack",
+            Self::Partitions(_) => "partition_map",
+            Self::Volumes(_) => "volumes",
+        }
+    }
+
     /// Returns the disk, if the layer is a container.
     pub fn disk(&self) -> Option<Arc<dyn BlockDevice>> {
         Some(match self {

@@ -7,7 +7,9 @@ mod apfs;
 mod archive;
 mod archive_layer;
 mod asif_directories;
+mod band_size;
 pub(crate) mod compare_lists;
+mod compare_volume;
 mod container;
 mod contents;
 mod core_storage;
@@ -27,6 +29,7 @@ pub(crate) mod key_cache;
 mod key_file;
 mod layer;
 pub(crate) mod layer_metadata;
+pub(crate) mod leftovers;
 mod logical_disk;
 mod opening;
 pub(crate) mod place;
@@ -37,6 +40,7 @@ mod section;
 pub(crate) mod snapshot;
 mod split_files;
 pub mod stack;
+pub(crate) mod staged_image;
 mod unlock;
 pub(crate) mod unstored;
 mod volume;
@@ -56,9 +60,9 @@ use crate::store::{Local, Store};
 use crate::{Error, Kind, Reason, Result};
 
 pub(crate) use self::gate::FoundDisk;
-use self::gate::StagedImage;
 use self::opening::Opening;
 use self::remote::RemoteTarget;
+use self::staged_image::StagedImage;
 
 pub use apfs::VolumeQuery;
 pub use archive::archive;
@@ -271,7 +275,7 @@ pub fn wrong_band_size(path: &Path, options: &OpenOptions<'_>) -> Result<Option<
         return Ok(None);
     }
     let store: Arc<dyn Store> = Arc::new(Local::new(path));
-    gate::wrong_band_size(path, &store, options)
+    band_size::wrong_band_size(path, &store, options, evidence::Depth::Quick)
 }
 
 /// Returns the host's metadata of the file or folder at `path`.

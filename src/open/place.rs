@@ -6,8 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use super::LAYER;
+use super::{LAYER, interrupted};
 use crate::container::sparsebundle;
+use crate::device::Access;
 use crate::store::{FileMode, Guard, Local, LocalFile, Lock, Open};
 use crate::{Error, Kind, Reason, Result, platform};
 
@@ -91,7 +92,10 @@ impl ImagePlace {
             Ok(_) if !overwrite => {
                 return Err(Error::conflict(LAYER, "already exists").because(Reason::Exists));
             }
-            Ok(meta) => Some(ReplacedImage::lock(target, &meta)?),
+            Ok(meta) => {
+                interrupted::check(target, Access::ReadWrite)?;
+                Some(ReplacedImage::lock(target, &meta)?)
+            }
         };
         if !folder_of(target).is_dir() {
             return Err(Error::new(

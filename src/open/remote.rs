@@ -112,7 +112,7 @@ pub(crate) fn check_holds(path: &Path, format: Format) -> Result<()> {
         }
         Some(("s3", _)) | None => Ok(()),
         Some(("http" | "https", _)) => {
-            let message = "cannot write over https; create the image on this machine or in a \
+            let message = "cannot write over HTTP; create the image on this machine or in a \
                            bucket (s3://)";
             Err(Error::new(Kind::ReadOnly, LAYER, message).in_file(path))
         }
@@ -174,7 +174,7 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Remo
     };
     match scheme {
         "http" | "https" if options.access == Access::ReadWrite => {
-            let message = "read-only over https; convert it to a local image to change it \
+            let message = "read-only over HTTP; convert it to a local image to change it \
                            (`bandsaw convert`)";
             Err(Error::new(Kind::ReadOnly, LAYER, message))
         }

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::container::sparsebundle::{SNAPSHOTS, is_bundle};
 use crate::device::Access;
 use crate::store::{Local, check_name};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// Returns the splits of a text into a bundle and a snapshot's name, the longest bundle first.
 pub(super) fn cuts(text: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -49,6 +49,7 @@ pub(crate) fn on_host(path: &Path) -> Result<Option<PathBuf>> {
                 LAYER,
                 format!("does not exist, and {bundle} has no snapshot {name:?}"),
             )
+            .because(Reason::NoSuchSnapshot)
         };
         return if is_one {
             Ok(Some(folder))
@@ -72,13 +73,18 @@ impl Address {
 pub(super) fn check(access: Access) -> Result<()> {
     match access {
         Access::ReadOnly => Ok(()),
-        Access::ReadWrite => Err(Error::new(
-            Kind::ReadOnly,
-            LAYER,
-            "read-only: a snapshot; restore it (`bandsaw snapshot restore`) or convert it to a \
-             new image (`bandsaw convert`)",
-        )),
+        Access::ReadWrite => Err(read_only()),
     }
+}
+
+/// Returns the error about a change of a snapshot.
+pub(crate) fn read_only() -> Error {
+    Error::new(
+        Kind::ReadOnly,
+        LAYER,
+        "a snapshot is read-only: restore it (`bandsaw snapshot restore`) or convert it to a new \
+         image (`bandsaw convert`)",
+    )
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::gate::{self, OpenedContainer};
 use super::layer_metadata::{self, ParentNote};
 use super::opening::Opening;
 use super::place::NewMode;
-use super::{FoundDisk, LAYER, Layer, OpenOptions};
+use super::{FoundDisk, LAYER, Layer, OpenOptions, interrupted};
 use crate::address::redacted;
 use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
@@ -326,6 +326,8 @@ pub fn create_layer(
     over: &OpenOptions<'_>,
     options: &LayerOptions,
 ) -> Result<()> {
+    // The end of the repair would change the disk below the layer.
+    interrupted::check(below, Access::ReadWrite)?;
     let below = self::below(
         below,
         &OpenOptions {
@@ -349,6 +351,7 @@ pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     else {
         return Ok(());
     };
+    interrupted::check(path, Access::ReadWrite)?;
     let below = self::below(
         path,
         &OpenOptions {

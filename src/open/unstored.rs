@@ -5,6 +5,7 @@
 //! A volume's own structures do not count: its check reads all of them, and unused parts of them are
 //! zeros.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,11 +13,12 @@ use super::contents;
 use super::volume::Volume;
 use crate::Result;
 use crate::container::asif::Asif;
-use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
+use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Slice};
 use crate::fs::{FreeMap, FreeMapExt};
 use crate::partition::gpt::{self, Search};
 use crate::partition::{self, Map};
 use crate::progress::Progress;
+use crate::size::to_usize;
 
 /// A volume with its map of free space and the ranges of its own structures, in order.
 type OrderedVolume<'a> = (&'a Volume, Arc<dyn FreeMap>, Vec<Range<u64>>);
@@ -77,8 +79,7 @@ pub(crate) fn find(
                 continue;
             }
         };
-        let mut own = volume.own_ranges()?;
-        own.sort_unstable_by_key(|range| range.start);
+        let own = own_ranges(volume)?;
         let end = volume.range.end.min(disk.info().len);
         for extent in disk.extents(volume.range.start.min(end)..end) {
             progress.check()?;
@@ -93,6 +94,80 @@ pub(crate) fn find(
         }
     }
     Ok(found)
+}
+
+/// Data in free space that may belong to a place without storage: a band under the wrong name, or an
+/// entry of an index with the wrong number.
+#[derive(Debug)]
+pub(crate) struct MisplacedData {
+    /// The place of the disk that a file uses and that is not stored.
+    unstored: Range<u64>,
+    /// The free place of the disk that holds data.
+    pub(crate) stored: Range<u64>,
+}
+
+impl fmt::Display for MisplacedData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unstored, stored } = self;
+        write!(
+            f,
+            "bytes {} to {} of the disk are in use but not stored, and bytes {} to {} hold data in \
+             free space: they may belong together",
+            unstored.start, unstored.end, stored.start, stored.end
+        )
+    }
+}
+
+/// Finds a whole band or chunk, of `unit` bytes, that files use and that is not stored, beside
+/// another one that is free and holds other bytes than zeros. Bands of zeros in files and deleted
+/// files look like this, too.
+pub(crate) fn find_misplaced(
+    disk: &Arc<dyn BlockDevice>,
+    map: Option<&Map>,
+    volumes: &[Volume],
+    unit: u64,
+    progress: &dyn Progress,
+) -> Result<Option<MisplacedData>> {
+    let len = disk.info().len;
+    let is_unit_unstored = |place: &Range<u64>| -> Result<bool> {
+        for start in (place.start / unit * unit..place.end).step_by(to_usize(unit)) {
+            let mut extents = disk.extents(start..(start + unit).min(len));
+            if extents.all(|extent| matches!(extent, Ok((_, ExtentKind::Hole)))) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let mut unstored = None;
+    for place in find(disk, map, volumes, progress)?.places {
+        if is_unit_unstored(&place)? {
+            unstored = Some(place);
+            break;
+        }
+    }
+    let Some(unstored) = unstored else {
+        return Ok(None);
+    };
+    for volume in volumes {
+        let Ok(Some(free)) = volume.trusted_free_map() else {
+            continue;
+        };
+        let start = volume.range.start;
+        for run in free.free_runs(0..volume.range.end.min(len).saturating_sub(start)) {
+            progress.check()?;
+            let run = run?;
+            let units = whole_units(start + run.start..start + run.end, unit, len);
+            for extent in disk.extents(units) {
+                let (stored, kind) = extent?;
+                if kind == ExtentKind::Data
+                    && !contents::is_blank(&Slice::new(disk.clone(), stored.clone())?)?
+                {
+                    return Ok(Some(MisplacedData { unstored, stored }));
+                }
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Finds the places of the disk of `image` that its index does not mark as written, although the file has
@@ -153,13 +228,22 @@ fn in_order(volumes: &[Volume]) -> Result<Vec<OrderedVolume<'_>>> {
     let mut ordered = Vec::new();
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
         if let Some(Some(free)) = unless_io(volume.trusted_free_map())?
-            && let Some(mut own) = unless_io(volume.own_ranges())?
+            && let Some(own) = unless_io(own_ranges(volume))?
         {
-            own.sort_unstable_by_key(|range| range.start);
             ordered.push((volume, free, own));
         }
     }
     Ok(ordered)
+}
+
+/// Returns the places of a volume's own structures, in order, and the space past its end.
+fn own_ranges(volume: &Volume) -> Result<Vec<Range<u64>>> {
+    let mut own = volume.own_ranges()?;
+    let len = volume.range.end - volume.range.start;
+    let end = volume.recorded_len()?.filter(|end| *end < len);
+    own.extend(end.map(|end| end..len));
+    own.sort_unstable_by_key(|range| range.start);
+    Ok(own)
 }
 
 /// Returns `None` for an error about contents; one of reading stays one.

@@ -207,6 +207,12 @@ impl Volume {
         }
     }
 
+    /// Returns the volume at the same place of another state of the disk. `None`: there is none.
+    pub(crate) fn on(&self, disk: &Arc<dyn BlockDevice>) -> Result<Option<Self>> {
+        let device = Arc::new(Slice::new(disk.clone(), self.range.clone())?);
+        Self::detect(device, self.partition, self.range.clone())
+    }
+
     /// Returns the volume in `device`, which is `range` of the disk. `None`: there is no known file system.
     fn detect(
         device: Arc<dyn BlockDevice>,

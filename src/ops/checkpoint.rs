@@ -6,7 +6,7 @@ use crate::device::Access;
 use crate::open::{NetworkOptions, remote};
 use crate::progress::Progress;
 use crate::store::Checkpointed;
-use crate::{Error, Result};
+use crate::{Error, Kind, Reason, Result};
 
 /// Brings the objects under plain names of the bundle at `path`, which is in a bucket, up to its
 /// newest commit, and removes objects that are no longer needed. Waits for a minute if the last
@@ -21,6 +21,10 @@ pub fn checkpoint(
 ) -> Result<Checkpointed> {
     let done = || {
         let Some(bundle) = remote::bundle(path, Access::ReadWrite, network)? else {
+            if remote::url(path).is_none() && !path.exists() {
+                let missing = Error::new(Kind::NotFound, "checkpoint", "does not exist");
+                return Err(missing.because(Reason::NoSuchImage));
+            }
             let message = "not in a bucket (s3://): its files are always up to date";
             return Err(Error::invalid("checkpoint", message));
         };

@@ -75,6 +75,9 @@ pub struct CreateOptions {
     pub thin: bool,
     /// Finder settings of the volume. `None`: those of its source.
     pub look: Option<WindowSettings>,
+    /// True if the Finder is to open a window of the root folder when the volume is mounted. Volumes
+    /// other than HFS+ do not record it.
+    pub opens: bool,
     /// Resources of a compressed or read-only image, such as a license.
     pub resources: Vec<Resource>,
     /// Remote access options, if the image is in a bucket.
@@ -226,7 +229,7 @@ pub struct Created {
 /// After an error, or if `progress` cancels, the image is removed, and a previous file at `path` is
 /// unchanged.
 pub fn create(path: &Path, options: CreateOptions, progress: &dyn Progress) -> Result<Created> {
-    create_beside(path, options, progress).map_err(|error| error.of_new(path))
+    create_beside(path, options, progress).map_err(|error| error.in_file(path))
 }
 
 /// Creates an image from temporary files beside it; errors may name these.
@@ -451,6 +454,7 @@ impl CreateOptions {
             block_size,
             created,
             latest: self.epoch,
+            opens: self.opens,
             id: ids.volume,
             more_volumes: self.more_volumes.clone(),
             encryption: self.volume_encryption.clone(),

@@ -7,6 +7,7 @@ pub mod compact;
 pub mod compress;
 pub mod convert;
 pub mod create;
+pub mod describe;
 pub mod diagnose;
 pub mod export;
 mod filling;

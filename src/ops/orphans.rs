@@ -59,6 +59,7 @@ pub(crate) fn account(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<OrphanAccount> {
+    let disk = &evidence::recovered(disk)?;
     let unresolved = |why: String| OrphanAccount::Unresolved {
         why,
         is_sound: false,
@@ -264,16 +265,4 @@ fn of_layers(layers: &[Layer], progress: &dyn Progress) -> Result<Vec<Orphan>> {
         Some(bundle) if !bundle.is_between() => bundle.orphans(progress),
         _ => Ok(Vec::new()),
     }
-}
-
-/// Removes the orphans of an open image, which must be accounted for. Durable on return.
-pub(crate) fn remove(image: &Image, orphans: &[Orphan]) -> Result<()> {
-    if let Some(image) = image.sparse_image() {
-        image.remove_orphans()?;
-    } else if let Some(image) = image.asif() {
-        image.remove_orphans()?;
-    } else if let Some(bundle) = image.bundle() {
-        bundle.remove_orphans(orphans)?;
-    }
-    image.disk().flush()
 }

@@ -55,8 +55,12 @@ pub fn reband_to(
                 size
             }
         });
+        // The lists are written again, so these warnings are gone afterwards.
+        let mut before = bundle.warnings().to_vec();
+        before.extend(warnings);
         let mut done = bundle.reband(rounded, progress)?;
-        done.warnings.splice(0..0, warnings);
+        before.retain(|warning| !done.warnings.contains(warning));
+        done.warnings.splice(0..0, before);
         Ok(done)
     });
     done.map_err(|error| error.in_file(path))

@@ -72,7 +72,8 @@ pub fn segment(
     let mut files = Vec::new();
     for (number, path) in (1..).zip(&paths) {
         let file = FileDraft::new(path, options.overwrite, image.mode_of_copy())?;
-        parts.write(number, &**file.file(), progress)?;
+        let written = parts.write(number, &**file.file(), progress);
+        written.map_err(|error| error.in_file(path))?;
         files.push(file);
     }
     progress.check()?;

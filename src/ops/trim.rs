@@ -11,7 +11,7 @@ use super::space::{FreeSpace, LockedVolumes, Storage, can_punch};
 use super::{orphans, usage};
 use crate::container::sparsebundle::Bundle;
 use crate::device::{Access, BlockDevice};
-use crate::open::{Image, Keys, OpenOptions, VolumeFormat, examine};
+use crate::open::{Image, Keys, OpenOptions, Volume, VolumeFormat, examine, interrupted, unstored};
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result};
@@ -109,7 +109,9 @@ pub(super) fn trim_unlocked(
 /// Trims `image` before its first change by attaching, mounting or serving, as macOS does: like
 /// [`trim`], without measuring, but leaves foreign file systems alone: nothing confirms their free
 /// maps. Does nothing if the image is read-only, is of a format that is
-/// always fully allocated, is changing its band size, or stores data that may belong elsewhere.
+/// always fully allocated, is changing its band size, has undo data beside it, which needs what the
+/// repair freed, or stores data that may belong elsewhere: past the end of the disk, or in free space
+/// while a whole band or chunk of a file is missing.
 pub fn before_use(
     image: &Image,
     keys: Option<&dyn Keys>,
@@ -117,6 +119,7 @@ pub fn before_use(
 ) -> Result<Vec<TrimmedVolume>> {
     if image.disk().info().access == Access::ReadOnly
         || image.bundle().is_some_and(Bundle::is_between)
+        || interrupted::has_undo_data(image.path())
     {
         return Ok(Vec::new());
     }
@@ -131,6 +134,9 @@ pub fn before_use(
                 // The image can be used, but its space is not known well enough to free any.
                 Err(error) if error.kind() == Kind::Undecided => return Ok(Vec::new()),
                 checked => checked?,
+            }
+            if let Some(kept) = misplaced(image, progress)? {
+                return Ok(vec![kept]);
             }
             // A damaged container must not prevent the use of the image; nothing in it is freed.
             let locked = LockedVolumes::of(image, keys);
@@ -148,6 +154,32 @@ pub fn before_use(
         }
         None => Ok(Vec::new()),
     }
+}
+
+/// Returns the volume whose free space is not released, because data in it may belong to a band or
+/// chunk that is missing.
+fn misplaced(image: &Image, progress: &dyn Progress) -> Result<Option<TrimmedVolume>> {
+    let Some(unit) = image.unit() else {
+        return Ok(None);
+    };
+    let (map, volumes) = (image.partitions(), image.volumes());
+    let found = unstored::find_misplaced(image.disk(), map, volumes, unit, progress)?;
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let holds_data = |volume: &&Volume| volume.range.contains(&found.stored.start);
+    let Some(volume) = volumes.iter().find(holds_data) else {
+        return Ok(None);
+    };
+    let message = format!("{found}; `bandsaw trim` releases it nevertheless");
+    Ok(Some(TrimmedVolume {
+        partition: volume.partition,
+        place: volume.place(),
+        format: volume.format,
+        free: 0,
+        runs: 0,
+        refused: Some(Error::conflict(LAYER, message)),
+    }))
 }
 
 /// Frees the space that is held only by older checkpoints of APFS containers, so that the storage

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::space::{FreeSpace, FreeVolume, LockedVolumes, SpaceMap};
 use crate::container::Format;
+use crate::error::shown;
 use crate::fs::VolumeInfo;
 use crate::open::{Image, Keys, Layer, VolumeFormat, remote, snapshot};
 use crate::platform::{self, FileId};
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
-const LAYER: &str = "usage";
+const LAYER: &str = "folder";
 /// Bytes by which the storage of a file may be less than its length without the file being counted
 /// as sparse: short files can be stored in the inode.
 const INLINE: u64 = 4096;
@@ -39,14 +40,18 @@ impl HostUsage {
     pub fn of(path: &Path, progress: &dyn Progress) -> Result<Self> {
         let mut usage = Self::default();
         let meta = fs::metadata(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => Error::not_found(LAYER, path.display().to_string()),
+            std::io::ErrorKind::NotFound => {
+                Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path)
+            }
             _ => Error::io(LAYER, "read metadata", source).in_file(path),
         })?;
         progress.stage("measure", 0);
         let (mut seen, mut folders) = (HashSet::new(), Vec::new());
         usage.add(path.to_owned(), &meta, &mut seen, &mut folders);
         while let Some(folder) = folders.pop() {
-            let failed = |source| Error::io(LAYER, "list", source).in_file(&folder);
+            let within = |found: &Path| shown(found.strip_prefix(path).unwrap_or(found));
+            let failed =
+                |source| Error::io(LAYER, "list", source).in_folder(path, &within(&folder));
             for entry in fs::read_dir(&folder).map_err(failed)? {
                 progress.check()?;
                 progress.advance(1);
@@ -55,7 +60,8 @@ impl HostUsage {
                     Ok(meta) => usage.add(entry.path(), &meta, &mut seen, &mut folders),
                     Err(source) if source.kind() == std::io::ErrorKind::NotFound => {} // it has gone meanwhile
                     Err(source) => {
-                        return Err(Error::io(LAYER, "read metadata", source).in_file(entry.path()));
+                        let error = Error::io(LAYER, "read metadata", source);
+                        return Err(error.in_folder(path, &within(&entry.path())));
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
+use crate::device::{BlockDevice, Extent, FileRange, Info, read_only};
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -176,13 +176,7 @@ impl Fetched {
 
 impl BlockDevice for Fetched {
     fn info(&self) -> Info {
-        Info {
-            len: self.ranges.len(),
-            block: 512,
-            write: 1,
-            discard: 1,
-            access: Access::ReadOnly,
-        }
+        Info::read_only(self.ranges.len())
     }
 
     fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {

@@ -9,8 +9,8 @@ use super::{Asif, LAYER, load};
 use crate::device::{Access, BlockDevice};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
-use crate::size::narrow;
-use crate::{Error, Result};
+use crate::size::{counted, narrow};
+use crate::{Error, Reason, Result};
 
 /// Reports every problem of the image in `file`, read-only, and returns the disk as far as it is
 /// readable. Fails if the image is damaged so much that nothing else can be checked, or if it
@@ -51,7 +51,7 @@ pub fn check_with(
     }
     let (len, end) = (file.info().len, end.0 * image.geometry.chunk_bytes());
     if len > end {
-        let unused = format!("{} unused bytes after the last chunk", len - end);
+        let unused = counted(len - end, "unused byte") + " after the last chunk";
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     } else if len < end {
         image.check_cut_off(len, &mut findings)?;
@@ -83,13 +83,8 @@ impl Asif {
         } else {
             Severity::Note
         };
-        findings.report(
-            severity,
-            Error::corrupt(
-                LAYER,
-                len,
-                "the file is truncated: it ends within its last chunk",
-            ),
-        )
+        let cut = "the file is truncated: it ends within its last chunk";
+        let error = Error::corrupt(LAYER, len, cut).because(Reason::Truncated);
+        findings.report(severity, error)
     }
 }

@@ -238,6 +238,11 @@ impl Asif {
         self
     }
 
+    /// Returns the size of a chunk in bytes.
+    pub fn chunk_size(&self) -> u64 {
+        self.geometry.chunk_bytes()
+    }
+
     /// Tells that the file is encrypted, so that free chunks read as noise. Those before the last
     /// used chunk then do not count as [orphans](Self::orphans).
     #[must_use]

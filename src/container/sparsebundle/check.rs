@@ -5,10 +5,9 @@
 use std::ops::Range;
 
 use super::plist::{self, BACKUP, INFO, InfoError, Version};
-use super::repair::band_size_by_lengths;
 use super::{
     BANDS, BandIndex, LAYER, LOCK, MANY_BANDS, MAPPED, RecordedGeometry, TOKEN, bands::band_bitmap,
-    bands::truncated, read_lists, read_plist, rebanding,
+    bands::truncated, read_lists, read_plist, rebanding, token,
 };
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
@@ -58,10 +57,8 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
         rules,
         findings,
         met: Vec::new(),
-        longest: [0; 2],
     };
     store.list(BANDS, &mut |entry| walk.band(&entry))?;
-    walk.band_size()?;
     walk.missing_bands()?;
     store.list(MAPPED, &mut |entry| walk.map(&entry))
 }
@@ -87,13 +84,7 @@ fn check_token(store: &dyn Store, problems: &mut Problems) -> Result<Option<u32>
     let block = block?;
     let len = token.info().len;
     if block.is_none() && len > 0 {
-        problems.add(
-            Severity::Warning,
-            at(
-                TOKEN,
-                format!("{len} bytes that are not an encryption header; they are ignored"),
-            ),
-        );
+        problems.add(Severity::Warning, at(TOKEN, token::describe_stray(len)));
     }
     Ok(block)
 }
@@ -256,8 +247,6 @@ struct BundleWalk<'a> {
     findings: Findings<'a>,
     /// One bit for each band that has a file.
     met: Vec<u64>,
-    /// The two greatest lengths of files, which may be equal.
-    longest: [u64; 2],
 }
 
 impl BundleWalk<'_> {
@@ -265,16 +254,6 @@ impl BundleWalk<'_> {
         found.map_or(Ok(()), |(severity, what)| {
             self.findings.report(severity, at(name, what))
         })
-    }
-
-    /// Reports bands whose length contradicts the band size in the lists.
-    fn band_size(&mut self) -> Result<()> {
-        let recorded = self.rules.info.band_size;
-        let Some(longest) = band_size_by_lengths(recorded, self.longest.into_iter()) else {
-            return Ok(());
-        };
-        let what = format!("band-size {recorded} may be wrong: there are bands of {longest} bytes");
-        self.findings.report(Severity::Damage, at(INFO, what))
     }
 
     fn band(&mut self, entry: &Entry<'_>) -> Result<()> {
@@ -286,10 +265,6 @@ impl BundleWalk<'_> {
         let Some(meta) = self.findings.keep(entry.meta())?.flatten() else {
             return Ok(());
         };
-        let [first, second] = self.longest;
-        if meta.len > second {
-            self.longest = [meta.len.max(first), meta.len.min(first)];
-        }
         let found = self.rules.check_len(index, meta.len);
         self.report(entry.name, found)?;
         self.findings

@@ -47,7 +47,7 @@ pub use repair::{
 };
 pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
-pub use token::encryption;
+pub use token::{damaged as damaged_token, encryption};
 
 const LAYER: &str = "sparse bundle";
 

@@ -173,7 +173,7 @@ fn longer((longest, count): (u64, u64), len: u64) -> (u64, u64) {
 enum RepairStep {
     /// Removes a file that is not part of the disk.
     Remove(String),
-    /// Truncates the file of the last band to the end of the disk.
+    /// Truncates a file to the end of its band or of the disk.
     Cut(String, u64),
     /// Renames a band file to its canonical name.
     Rename(String, String),
@@ -189,7 +189,10 @@ impl fmt::Display for RepairStep {
                 )
             }
             Self::Cut(name, len) => {
-                write!(f, "{name} is truncated to {len} bytes, the end of the disk")
+                write!(
+                    f,
+                    "{name} is truncated to {len} bytes, the length of its band"
+                )
             }
             Self::Rename(from, to) => write!(f, "{from} is renamed to {to}"),
         }
@@ -206,8 +209,8 @@ pub struct Repaired {
 }
 
 /// Repairs the files of the bundle in `store`, durably, whose lists contain `geometry`. `is_disk_whole`
-/// states that no data of the disk extends past its end, so that the size in the lists is correct and
-/// files past it are left over from an interrupted resize. The caller must hold the [`locks`] of the
+/// states that no data of the disk is past its end or past the end of a band, so that the lists are
+/// correct and such data is left over. The caller must hold the [`locks`] of the
 /// bundle.
 pub fn repair(
     store: &dyn Store,
@@ -261,11 +264,6 @@ fn plan(
         let most = rules.most(index);
         if index.0 >= rules.count() {
             push(&mut leftovers, RepairStep::Remove(entry.name.to_owned()));
-        } else if meta.len > geometry.band_size {
-            repair.refuse(
-                entry.name,
-                "longer than a band; the purpose of the excess is unknown",
-            );
         } else if meta.len > most {
             push(&mut leftovers, RepairStep::Cut(entry.name.to_owned(), most));
         }

@@ -146,21 +146,6 @@ impl Bundle {
         Ok(found)
     }
 
-    /// Removes these [orphans](Self::orphans) with their maps. Durable after the next flush.
-    pub fn remove_orphans(&self, orphans: &[Orphan]) -> Result<()> {
-        self.bands.check_changeable()?;
-        for orphan in orphans {
-            let Place::Name(name) = &orphan.place else {
-                continue;
-            };
-            let index = BandIndex::from_name(BANDS, name);
-            if let Some(index) = index.filter(|index| index.0 >= self.band_count()) {
-                self.bands.remove_band(index)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Returns true unless the property lists differ, or one of them cannot be read. A missing copy
     /// is no difference.
     pub fn do_lists_agree(&self) -> bool {

@@ -19,6 +19,26 @@ pub(super) enum Token {
     Header(Box<LockedHeader>),
 }
 
+/// Describes a token of `len` bytes that is not a header.
+pub(super) fn describe_stray(len: u64) -> String {
+    format!(
+        "has {len} bytes that are not an encryption header: if the bundle is encrypted, its header \
+         is damaged; restore `{TOKEN}` from a backup"
+    )
+}
+
+/// Returns the error for a token that holds bytes and no header, or `None`.
+pub fn damaged(store: &dyn Store) -> Result<Option<Error>> {
+    Ok(match read(store)? {
+        Token::Stray(len) => Some(damaged_token(len)),
+        Token::Empty | Token::Header(_) => None,
+    })
+}
+
+fn damaged_token(len: u64) -> Error {
+    Error::new(Kind::Corrupt, LAYER, describe_stray(len)).named(TOKEN)
+}
+
 /// Returns the encryption header of the bundle in `store`, or `None` if the bundle is not
 /// encrypted.
 pub fn encryption(store: &dyn Store) -> Result<Option<LockedHeader>> {
@@ -88,9 +108,7 @@ pub(super) fn check(
             "the encryption header was replaced since it was unlocked",
         )
         .named(TOKEN)),
-        (Token::Stray(len), None) => Ok(Some(format!(
-            "{TOKEN} has {len} bytes that are not an encryption header; they are ignored"
-        ))),
+        (Token::Stray(len), None) => Ok(Some(format!("{TOKEN} {}", describe_stray(len)))),
         (Token::Empty, None) => Ok(None),
     }
 }

@@ -6,7 +6,8 @@ use super::{LAYER, SparseImage, load};
 use crate::device::{Access, BlockDevice};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::size::counted;
+use crate::{Error, Reason, Result};
 
 /// Reports every problem of the image in `file`, read-only, and returns the disk as far as it is
 /// readable. Fails if the image is damaged so much that nothing else can be checked, or if it
@@ -26,7 +27,8 @@ pub fn check(
             "the file is truncated: it ends at byte {file_len}, its last band at \
                             {end}"
         );
-        findings.report(Severity::Damage, Error::corrupt(LAYER, file_len, lost))?;
+        let error = Error::corrupt(LAYER, file_len, lost).because(Reason::Truncated);
+        findings.report(Severity::Damage, error)?;
     } else if file_len < end {
         let lost = format!(
             "the file is truncated: it ends at byte {file_len}, its last band at {end}; no data \
@@ -34,7 +36,7 @@ pub fn check(
         );
         findings.report(Severity::Warning, Error::corrupt(LAYER, file_len, lost))?;
     } else if file_len > end {
-        let unused = format!("{} unused bytes after the last band", file_len - end);
+        let unused = counted(file_len - end, "unused byte") + " after the last band";
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     }
     Ok(SparseImage {

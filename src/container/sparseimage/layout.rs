@@ -86,6 +86,8 @@ pub(super) struct Head {
     pub(super) next: u64,
     /// True if the flags are the known ones.
     pub(super) usual_flags: bool,
+    /// The other field of the length, if it differs; it has no room for lengths past 32 bits.
+    pub(super) other_sectors: Option<u32>,
 }
 
 impl Head {
@@ -137,6 +139,8 @@ impl Head {
             sectors,
             next: raw.size.next.get(),
             usual_flags,
+            other_sectors: Some(raw.size.sectors_low.get())
+                .filter(|&low| u32::try_from(sectors).is_ok_and(|sectors| sectors != low)),
         })
     }
 
@@ -291,7 +295,8 @@ mod tests {
                 sectors_per_band: 2048,
                 sectors: 128,
                 next: 0,
-                usual_flags: true
+                usual_flags: true,
+                other_sectors: None,
             }
         );
     }

@@ -52,6 +52,13 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
             Error::unsupported(LAYER, "unsupported flags in the header: expected 1").at(0xC),
         )?;
     }
+    if let Some(other) = head.other_sectors {
+        let message = format!(
+            "the header has {other} sectors here, and {} at byte 28, which count",
+            head.sectors
+        );
+        findings.report(Severity::Warning, Error::corrupt(LAYER, 0x10, message))?;
+    }
     let mut table = Table::blank(
         u64::from(head.sectors_per_band) * SECTOR,
         head.sectors * SECTOR,

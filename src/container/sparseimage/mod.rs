@@ -179,12 +179,6 @@ impl SparseImage {
         }
     }
 
-    /// Returns the number of bands stored past the end of the disk, left by an interrupted resize
-    /// or by damage to the index.
-    pub fn bands_beyond(&self) -> usize {
-        self.table().beyond().count()
-    }
-
     /// Finds the stored data that belongs to no band of the disk: in slots without a label, in
     /// bands past the end of the disk, and after the last band.
     pub fn orphans(&self) -> Result<Vec<Orphan>> {

@@ -94,15 +94,16 @@ impl ChunkReader {
                 with_room(stored, |packed| {
                     self.fork.read_at(chunk.offset, packed)?;
                     codec.decode(packed, out).map_err(|error| {
+                        // The place within the chunk would be a third offset.
                         let message = format!(
-                            "cannot decompress the chunk at byte {} of the disk",
-                            chunk.start
+                            "cannot decompress the chunk at byte {} of the disk: {}: {}",
+                            chunk.start,
+                            error.layer(),
+                            error.message()
                         );
                         let (file, at) = self.fork.place(chunk.offset);
                         // Of kind limit if there is no memory to decode it.
-                        let error = Error::new(error.kind(), LAYER, message)
-                            .at(at)
-                            .caused_by(error);
+                        let error = Error::new(error.kind(), LAYER, message).at(at);
                         file.into_iter().fold(error, Error::in_file)
                     })
                 })?;

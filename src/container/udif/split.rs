@@ -151,7 +151,11 @@ fn ranges(len: u64, cut: SplitMethod, list: u64) -> Result<Vec<Range<u64>>> {
     let rest = image_list(&[])?.len() as u64 + KOLY_SIZE;
     let room = |bytes: u64, beside: u64| match bytes.saturating_sub(beside) / GRAIN * GRAIN {
         0 => Err(invalid(format!(
-            "parts of {bytes} bytes are too small: {beside} bytes of each part are overhead"
+            "{} for each part is too small: {beside} bytes of each part are overhead",
+            match bytes {
+                1 => "1 byte".to_owned(),
+                _ => format!("{bytes} bytes"),
+            }
         ))),
         room => Ok(room),
     };

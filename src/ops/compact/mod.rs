@@ -71,7 +71,8 @@ pub struct Plan {
 pub struct OrphanReport {
     /// Location and length of each piece.
     pub found: Vec<Orphan>,
-    /// The reason why it is kept. `None`: it is removed, because nothing can refer to it.
+    /// The reason why a repair would keep it. `None`: a repair removes it, with undo data, because
+    /// nothing refers to it.
     pub kept: Option<String>,
     is_resolved: bool,
 }
@@ -120,7 +121,7 @@ pub struct Compacted {
     pub zeros: u64,
     /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
     pub parts: bool,
-    /// Stored data that belonged to no part of the disk before.
+    /// Stored data that belongs to no part of the disk.
     pub orphans: OrphanReport,
     /// Volumes that were skipped: location and reason of each.
     pub refused: Vec<SkippedVolume>,
@@ -169,11 +170,12 @@ pub fn plan(
 }
 
 /// Frees the storage that `image`, open for writing, does not need, and packs it. Durable on
-/// return. Free space of a container with a volume that `keys` does not unlock is kept, as by a
-/// [trim](trim::trim).
+/// return. Stored data that belongs to no part of the disk is kept: only a [repair](super::repair)
+/// removes it, with undo data. Free space of a container with a volume that `keys` does not unlock is
+/// kept, as by a [trim](trim::trim).
 ///
-/// [`Kind::Conflict`](crate::Kind) on battery power, unless that is allowed; [`Kind::Unsupported`](crate::Kind) for formats
-/// that cannot be changed.
+/// [`Kind::Conflict`](crate::Kind) on battery power, unless that is allowed;
+/// [`Kind::Unsupported`](crate::Kind) for formats that cannot be changed.
 pub fn compact(
     image: &Image,
     options: &Options,
@@ -196,9 +198,6 @@ pub fn compact(
             orphans: orphaned,
             refused: refused(FreeSpace::of(image).without_locked(&locked)),
         });
-    }
-    if !orphaned.found.is_empty() && orphaned.kept.is_none() {
-        orphans::remove(image, &orphaned.found)?;
     }
     let trimmed = trim::trim_unlocked(image, &locked, progress)?;
     let mut given = 0;
@@ -237,6 +236,10 @@ pub fn compact(
         )?;
     }
     let after = usage::host(image, progress)?.allocated;
+    let mut orphaned = orphaned;
+    if !orphaned.found.is_empty() {
+        orphaned.kept = Some("nothing refers to it: `bandsaw repair` removes it".into());
+    }
     Ok(Compacted {
         before,
         after,

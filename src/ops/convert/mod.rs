@@ -169,7 +169,11 @@ impl<'a> Source<'a> {
     ) -> Result<R> {
         let image = self.image.filter(|_| !no_verify);
         let verification = image.and_then(Verification::begin);
-        let done = work(self.disk)?;
+        // The damage is in the source.
+        let done = work(self.disk).map_err(|error| match (self.image, error.kind()) {
+            (Some(image), Kind::Corrupt) => error.in_file(image.path()),
+            _ => error,
+        })?;
         verification.map_or(Ok(()), |sums| sums.finish(progress))?;
         Ok(done)
     }
@@ -217,7 +221,7 @@ pub fn convert(
     } else {
         onto_blank_disk(from, source, to, options, progress)
     };
-    made.map_err(|error| error.of_new(to))
+    made.map_err(|error| error.in_file(to))
 }
 
 /// Converts to a container that is changed in place.

@@ -1,17 +1,16 @@
 //! Diagnosis of images that do not open: the errors of `open`, with known causes and remedies.
 //!
-//! * [`layers`]: descriptions of the layers as far as they open.
 //! * [`content`]: files that are not images.
 //! * [`volumes`]: disks that open, but have no usable volume.
 
 mod content;
-mod layers;
 mod volumes;
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use super::describe::layer_facts;
 use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::{Access, BlockDevice};
 use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote, snapshot};
@@ -119,7 +118,7 @@ pub fn diagnose(
         .iter()
         .filter(|layer| is_disk || (layer.raw().is_none() && layer.volumes().is_none()));
     Ok(Diagnosis {
-        layers: shown.flat_map(layers::describe).collect(),
+        layers: shown.flat_map(layer_facts).collect(),
         cause,
         check,
     })
@@ -288,7 +287,7 @@ fn missing(path: &Path) -> Cause {
 fn unreadable(error: Error) -> Cause {
     let denied = error.io_kind() == Some(ErrorKind::PermissionDenied);
     let cause = if denied {
-        Cause::new("not-permitted", "file", "permission denied")
+        Cause::new("not-permitted", "file", "cannot be read: permission denied")
             .advise("check the owner and permissions of the file: `ls -l`")
             .advise("on macOS, give the terminal access to the folder in the privacy settings")
     } else {

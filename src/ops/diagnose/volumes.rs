@@ -39,7 +39,7 @@ pub(super) fn damaged(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     let mut first = None;
     for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
         match volume.look() {
-            // What is unsupported or locked, the check tells.
+            // The check reports unsupported and locked volumes.
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {
                 first = first.or(Some((volume, error)));
             }
@@ -103,7 +103,7 @@ fn unknown(path: &Path, layers: &[Layer]) -> Cause {
     let cause = Cause::new(
         "unknown",
         "disk",
-        "has unknown contents: the disk is not blank, but has no known partition map or volume",
+        "has unknown contents: the disk is not blank, but has no known volume",
     )
     .advise(format!(
         "run `bandsaw repair --dry-run {}` to see whether a backup of the lost structures exists",
@@ -200,7 +200,8 @@ fn advise_on_token(cause: Cause, layers: &[Layer]) -> Cause {
         return cause;
     }
     cause.advise(
-        "if it was encrypted, its file `token` is empty or missing: restore that from a backup",
+        "if it was encrypted, its file `token` is empty, missing or damaged: restore that from a \
+         backup",
     )
 }
 

@@ -34,7 +34,7 @@ pub fn to_folder(
     let top = fs.resolve(path)?;
     let volume = fs.volume();
     progress.stage(
-        "extract",
+        "copy",
         if top.id == fs.root() {
             volume.total.saturating_sub(volume.free)
         } else {

@@ -37,7 +37,7 @@ pub fn to_folder(
     let volume = fs.volume();
     let is_root = top.id == fs.root();
     let used = volume.total.saturating_sub(volume.free);
-    progress.stage("extract", if is_root { used } else { top.size });
+    progress.stage("copy", if is_root { used } else { top.size });
     let made = make_folder(target).map_err(|error| error.in_file(target))?;
     let mut export = WindowsExport {
         fs,

@@ -134,6 +134,21 @@ pub(super) fn dress(
     Ok(())
 }
 
+/// Extensions of pictures that the Finder shows.
+const PICTURE_EXTENSIONS: [&str; 11] = [
+    "png", "jpg", "jpeg", "tif", "tiff", "gif", "bmp", "heic", "pdf", "icns", "psd",
+];
+/// The first bytes of pictures whose name has another extension.
+const PICTURE_MAGICS: [&[u8]; 7] = [
+    b"\x89PNG",
+    b"\xFF\xD8\xFF",
+    b"II*\0",
+    b"MM\0*",
+    b"GIF8",
+    b"BM",
+    b"%PDF",
+];
+
 /// Adds the picture to its folder, and returns the alias to it.
 fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<Vec<u8>> {
     let extension = path
@@ -144,12 +159,21 @@ fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<V
         || "background".to_owned(),
         |extension| format!("background.{extension}"),
     );
+    let bytes = read(path)?;
+    let is_picture = extension.is_some_and(|extension| {
+        let extension = extension.to_ascii_lowercase();
+        PICTURE_EXTENSIONS.contains(&&*extension)
+    });
+    if !is_picture && !PICTURE_MAGICS.iter().any(|magic| bytes.starts_with(magic)) {
+        let message = "is not a picture: expected PNG, JPEG, TIFF, GIF, BMP, HEIC or PDF";
+        return Err(Error::invalid(LAYER, message).in_file(path));
+    }
     let folder = folder(tree, 0, PICTURES, volume.created)?;
     let file = put(
         tree,
         folder,
         &name,
-        Stream::Bytes(read(path)?.into()),
+        Stream::Bytes(bytes.into()),
         volume.created,
     )?;
     let date = mac_date(volume.created, false);

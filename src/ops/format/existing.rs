@@ -84,10 +84,10 @@ impl<'a> Target<'a> {
                     device: disk.clone(),
                     volume: image.volumes().first(),
                 }),
-                Some(number) => Err(Error::not_found(
-                    LAYER,
-                    format!("partition {number} does not exist: the disk has no map"),
-                )),
+                Some(number) => {
+                    let message = format!("partition {number} does not exist: the disk has no map");
+                    Err(Error::new(Kind::NotFound, LAYER, message))
+                }
             };
         };
         if let Some(problem) = map.problems.first() {
@@ -134,6 +134,7 @@ impl<'a> Target<'a> {
             block_size,
             created,
             latest: epoch,
+            opens: false,
             id,
             more_volumes,
             encryption,

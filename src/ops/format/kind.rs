@@ -46,6 +46,8 @@ pub struct VolumeOptions {
     pub created: Timestamp,
     /// Latest date on the volume, for reproducible volumes. Later dates are replaced by it.
     pub latest: Option<Timestamp>,
+    /// True if the Finder is to open a window of the root folder when the volume is mounted; HFS+ only.
+    pub opens: bool,
     /// Seed of the volume's identifiers, preferably a random number.
     pub id: Uuid,
     /// Names of further, empty volumes, for formats that hold several.
@@ -116,6 +118,7 @@ impl NewFormat {
             block_size,
             created,
             latest,
+            opens,
             id,
             ..
         } = options;
@@ -129,6 +132,7 @@ impl NewFormat {
             block_size,
             created,
             latest,
+            opens,
             identifier,
         }
     }
@@ -158,6 +162,7 @@ impl NewFormat {
             id,
             more_volumes,
             encryption,
+            opens: _,
         } = options;
         if let Some(size) = block_size.filter(|&size| size != apfs::BLOCK_BYTES) {
             let message = format!("invalid block size {size}: APFS uses {}", apfs::BLOCK_BYTES);

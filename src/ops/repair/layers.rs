@@ -4,18 +4,19 @@
 use std::sync::Arc;
 
 use super::losses::VolumeLosses;
+use super::orphan_decision::unit_kind;
 use super::target::Target;
 use super::{Options, Repaired, VOLUME};
 use crate::container::raw::Raw;
 use crate::container::{ContainerKind, Format, Orphans, asif, sparsebundle, sparseimage};
 use crate::crypt;
-use crate::decision::{Alternative, CopyChoice, Undecided};
+use crate::decision::{Alternative, CopyChoice, OrphanChoice, Undecided};
 use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 use crate::fs::apfs::{Container, OlderCheckpoint};
 use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::compare_lists::{ListDecision, ListEvidence};
 use crate::open::evidence::{self, Depth};
-use crate::open::gate::StagedImage;
+use crate::open::staged_image::StagedImage;
 use crate::open::{self, OpenOptions, PlainFile, StoredImage, Volume};
 use crate::partition::{self, Map, Resizable, gpt, gpt::Search};
 use crate::problem::{Problem, Problems, Severity};
@@ -51,6 +52,8 @@ pub(super) struct LayerRepair<'a> {
     pub(super) changed_outside: bool,
     /// Disk offsets of the volumes that were repaired, whose losses are known.
     pub(super) rebuilt: Vec<u64>,
+    /// The reason why nothing of the image can be repaired, if its format cannot be changed in place.
+    pub(super) write_once: Option<Error>,
 }
 
 impl<'a> LayerRepair<'a> {
@@ -75,6 +78,7 @@ impl<'a> LayerRepair<'a> {
             reached_volumes: false,
             changed_outside: false,
             rebuilt: Vec::new(),
+            write_once: None,
         }
     }
 
@@ -138,7 +142,7 @@ impl<'a> LayerRepair<'a> {
         if open::is_archive(&*file)? {
             let fixed = "an encrypted archive has no redundancy; get the file again";
             let refused = Error::unsupported("encrypted archive", fixed);
-            self.done.refused.push(refused);
+            self.write_once = Some(refused);
             return Ok(());
         }
         let PlainFile {
@@ -190,21 +194,21 @@ impl<'a> LayerRepair<'a> {
             }
             ContainerKind::Udif | ContainerKind::Bundle => {
                 let fixed = "a compressed image has no redundancy; get the file again";
-                self.done.refused.push(Error::unsupported("udif", fixed));
+                self.write_once = Some(Error::unsupported("udif", fixed));
                 return Ok(());
             }
         };
-        let lacks_start = format.has_bands() && starts_with_hole(&*disk)?;
+        let lacks_start = !format.is_plain() && starts_with_hole(&*disk)?;
         self.map(&disk)?;
         if lacks_start && !starts_with_hole(&*disk)? {
-            self.check_start()?;
+            self.check_start(format)?;
         }
         Ok(())
     }
 
-    /// Refuses to write a new band 0 of a sparse image that stores other bands, unless the user
-    /// assumes a copy: one of them is band 0 if the table of bands is wrong.
-    fn check_start(&self) -> Result<()> {
+    /// Refuses to write a new band or chunk 0 of an image that stores others, unless the user assumes a
+    /// copy: one of them is the first if the index is wrong.
+    fn check_start(&self, format: Format) -> Result<()> {
         let assume = &self.chosen.assume;
         let is_map = self.done.steps.iter().any(|(layer, _)| *layer == GPT);
         let (key, chosen, copy) = if is_map {
@@ -217,18 +221,25 @@ impl<'a> LayerRepair<'a> {
             ("header", assume.header, "the alternate volume header")
         };
         // A choice about bands past the end of the disk concerns the first one as well.
-        if chosen.is_some() || assume.orphans.is_some() || assume.size.is_some() {
+        let removes = assume.orphans == Some(OrphanChoice::Remove);
+        if chosen.is_some() || removes || assume.size.is_some() {
             return Ok(());
         }
-        let evidence = format!("{copy} is restored; the other contents of the band stay lost");
+        let unit = unit_kind(format).words().0;
+        let evidence = format!("{copy} is restored; the other contents of the {unit} stay lost");
         let alternatives = vec![Alternative {
             assume: format!("{key}={}", CopyChoice::Alternate.name()),
             evidence,
         }];
-        let what = "band 0, the start of the disk, is not stored, and the table may record \
-                    another number for it"
-            .into();
-        Err(Undecided { what, alternatives }.into_error("sparse image"))
+        let what = format!(
+            "{unit} 0, the start of the disk, is not stored, and the index may record another number \
+             for it"
+        );
+        let layer = match format.has_bands() {
+            true => "sparse image",
+            false => "ASIF",
+        };
+        Err(Undecided { what, alternatives }.into_error(layer))
     }
 
     /// Corrects the length in the header of an encrypted raw image whose file stores more, if the contents
@@ -644,7 +655,7 @@ impl<'a> LayerRepair<'a> {
 }
 
 /// Returns true if nothing is stored of the first byte of a disk.
-fn starts_with_hole(disk: &dyn BlockDevice) -> Result<bool> {
+pub(super) fn starts_with_hole(disk: &dyn BlockDevice) -> Result<bool> {
     let first = 0..disk.info().len.min(1);
     Ok(!first.is_empty() && disk.extent_at(first)?.kind == ExtentKind::Hole)
 }

@@ -14,10 +14,15 @@
 
 mod asif_directories;
 mod fingerprint;
+mod freed;
+mod image_state;
 mod layers;
 mod log;
 mod losses;
 mod orphan_decision;
+mod ranges;
+mod revert;
+mod save;
 mod target;
 mod undo;
 mod undo_store;
@@ -32,7 +37,7 @@ use crate::device::Access;
 use crate::fs::RepairStep;
 use crate::open::key_cache::CachedKeys;
 use crate::open::{self, Conclusion, Contents, Keys, OpenOptions, Scope, StoredImage, interrupted};
-use crate::problem::{Problem, Problems};
+use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
 use crate::{Error, Kind, Result};
@@ -142,6 +147,8 @@ pub struct Repaired {
     pub steps: Vec<(&'static str, RepairStep)>,
     /// Problems that were left, because no evidence determines the correct state.
     pub refused: Vec<Error>,
+    /// True if the format cannot be changed in place: a compressed image or an encrypted archive.
+    pub is_write_once: bool,
     /// The disagreement that stopped the repair. [`alternatives`](Self::alternatives) lists the
     /// possible assumptions.
     pub undecided: Option<Error>,
@@ -217,6 +224,12 @@ pub fn repair(
     } else {
         Access::ReadOnly
     };
+    if open::snapshot::on_host(path)
+        .map_err(|error| error.in_file(path))?
+        .is_some()
+    {
+        return Err(open::snapshot::read_only().in_file(path));
+    }
     if chosen.mode == Mode::Apply {
         open::stack::make_missing(path, options)?;
     }
@@ -267,8 +280,10 @@ pub fn repair_target(
         reached_volumes,
         changed_outside,
         rebuilt,
+        write_once,
         ..
     } = layers;
+    done.is_write_once = write_once.is_some();
     done.rolled_back = rolled_back;
     let is_changed = !done.steps.is_empty();
     // A repair that stops below the volumes has not examined them.
@@ -285,6 +300,9 @@ pub fn repair_target(
         error: problem.error.duplicate(),
     };
     let found: Vec<_> = before.problems.listed().iter().map(kept).collect();
+    if before.problems.count(Severity::Damage) > 0 {
+        done.refused.extend(write_once);
+    }
     let mut judged = if done.undecided.is_none() && changed_outside {
         examine(&staged, scope)?
     } else {
@@ -321,6 +339,7 @@ pub fn repair_target(
         done.outcome = Outcome::LossRefused;
         return Ok(done);
     }
+    undo::check_kinds(&staged)?;
     done.outcome = Outcome::Repaired;
     if chosen.mode == Mode::Apply {
         let text = losses::text(&done.losses);
@@ -360,20 +379,27 @@ fn roll_back(target: &Target, chosen: &Options<'_>) -> Result<(Arc<dyn Store>, O
         return Ok((image, None));
     }
     let view = Staged::new(image, chosen.temporary.clone());
-    let done = undo::try_roll_back(&view, undo)?;
+    let done = undo::try_roll_back(target, &view, undo)?;
     Ok((Arc::new(view), done))
 }
 
-/// Undoes all repairs of the image at `path` that have undo data, the last first.
-/// [`Kind::Conflict`] if the image changed since.
+/// Undoes all repairs of the image at `path` that have undo data, the last first. If the image
+/// changed between two of them, those before the change are [kept](Undone::kept).
+/// [`Kind::Conflict`] if it changed after the last one.
 pub fn undo(path: &Path, options: &OpenOptions<'_>, chosen: &Options<'_>) -> Result<Undone> {
     let target = target::at_for_undo(path, options, chosen).map_err(|error| error.in_file(path))?;
-    undo_target(&target).map_err(|error| error.in_file(path))
+    undo::undo(&target, &chosen.temporary).map_err(|error| error.in_file(path))
 }
 
 /// Undoes all repairs of an image that is already opened and locked.
 pub fn undo_target(target: &Target) -> Result<Undone> {
-    undo::undo(target)
+    undo::undo(target, &Options::default().temporary)
+}
+
+/// Fails with [`Kind::Conflict`] if a repair of the image at `path` was interrupted: only a repair
+/// or its undo may change it. Undo data in a folder of the user's choice is not found.
+pub fn check_not_interrupted(path: &Path) -> Result<()> {
+    interrupted::check(path, Access::ReadWrite).map(drop)
 }
 
 /// Removes the undo data and the quarantined files of the image at `path`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::layers::LayerRepair;
+use super::layers::{LayerRepair, starts_with_hole};
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::{self, BundleGeometry};
 use crate::container::sparseimage::SparseImage;
@@ -56,9 +56,18 @@ impl LayerRepair<'_> {
                 more - 1
             ),
         };
+        // Without its beginning, the disk may have no map and no volume that tell of other places.
+        let starts_with_hole = starts_with_hole(&*disk)?;
         let why = match account(&disk, self.options, self.progress)? {
             OrphanAccount::Accounted => return Ok(Orphans::Remove),
             OrphanAccount::Unknown(why) => {
+                if starts_with_hole
+                    && let Some(found) =
+                        self.restoration(format, &found, std::slice::from_ref(&(0..1)))?
+                {
+                    steps.push(self.restore(format, &found)?);
+                    return Ok(Orphans::Keep);
+                }
                 let kept = Error::new(
                     Kind::Corrupt,
                     layer,
@@ -70,8 +79,11 @@ impl LayerRepair<'_> {
             OrphanAccount::Unresolved {
                 why,
                 is_sound,
-                places,
+                mut places,
             } => {
+                if starts_with_hole {
+                    places.push(0..1);
+                }
                 let restoration = self.restoration(format, &found, &places)?;
                 let is_chosen = self.chosen.assume.orphans == Some(OrphanChoice::Restore);
                 match restoration {
@@ -178,21 +190,24 @@ impl LayerRepair<'_> {
         Ok((image, disk))
     }
 
-    /// Fails with [`Kind::Undecided`] if files past the end of the disk of a bundle may be data of
-    /// its volumes.
+    /// Fails with [`Kind::Undecided`] if data past the end of the disk of a bundle, or of one of its
+    /// bands, may be data of its volumes.
     pub(super) fn check_leftovers(
         &self,
         geometry: BundleGeometry,
         layer: &'static str,
     ) -> Result<()> {
         let lens = sparsebundle::band_lens(self.staged, self.progress)?;
-        let past_end = compare_lists::misplaced(geometry, &lens);
-        let files = past_end.iter().find_map(|fact| match fact {
-            Fact::BandsPastEnd(files) => Some(files),
+        let assume = &self.chosen.assume;
+        let misplaced = compare_lists::misplaced(geometry, &lens);
+        let what = misplaced.iter().find_map(|fact| match fact {
+            Fact::BandsPastEnd(files) => {
+                Some(format!("{files} files are past the end of the disk"))
+            }
+            Fact::LongBands(_) if assume.band_size.is_none() => Some(fact.to_string()),
             _ => None,
         });
-        let Some(files) = files else { return Ok(()) };
-        let assume = &self.chosen.assume;
+        let Some(what) = what else { return Ok(()) };
         if assume.size.is_some() || assume.orphans == Some(OrphanChoice::Remove) {
             return Ok(());
         }
@@ -203,9 +218,19 @@ impl LayerRepair<'_> {
         };
         let disk = open::disk_of(&self.target.path, stored, &reading)?;
         let account = account(&disk, self.options, self.progress)?;
-        let stored = format!("{files} files are past the end of the disk");
+        let is_long = misplaced
+            .iter()
+            .any(|fact| matches!(fact, Fact::LongBands(_)));
         match account.objection() {
-            Some(why) => Err(undecided(layer, &stored, why, None)),
+            Some(why) => Err(undecided(layer, &what, why, None)),
+            // Free maps of file systems that are not checked confirm no band size.
+            None if is_long => {
+                let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
+                match found.has_sound_volume() {
+                    true => Ok(()),
+                    false => Err(undecided(layer, &what, "no volume was checked", None)),
+                }
+            }
             None => Ok(()),
         }
     }
@@ -339,7 +364,7 @@ impl LayerRepair<'_> {
     }
 }
 
-const fn unit_kind(format: Format) -> UnitKind {
+pub(super) const fn unit_kind(format: Format) -> UnitKind {
     if format.has_bands() {
         UnitKind::Band
     } else {

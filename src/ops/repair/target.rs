@@ -29,6 +29,8 @@ pub struct Target {
     pub(super) store: Arc<dyn Store>,
     /// The name in `store` of an image that is a single file. `None`: the store is a sparse bundle.
     pub(super) file: Option<&'static str>,
+    /// Device and inode of an image on this host.
+    pub(super) identity: Option<(u64, u64)>,
     undo: Result<UndoStore, &'static str>,
     _locks: Vec<Guard>,
 }
@@ -99,6 +101,7 @@ impl Target {
             path: path.to_owned(),
             store,
             file,
+            identity: meta.as_ref().and_then(interrupted::identity),
             undo,
             _locks: locks,
         })
@@ -125,6 +128,7 @@ impl Target {
             path: name.into(),
             store,
             file,
+            identity: None,
             undo: Ok(undo),
             _locks: Vec::new(),
         })

@@ -6,37 +6,34 @@
 //! log         the changes, with checksums of the old and of the new bytes (`log.rs`)
 //! data        the bytes that are overwritten or truncated, as stored in the image's files
 //! files/NAME  files of the image that the repair removed
-//! state       `prepared` (the rest is complete; the image is being changed), `applied` (followed
-//!             by the fingerprint of the image, see `fingerprint.rs`) or `undoing`
+//! state       the fingerprint of the image after the repair (`fingerprint.rs`), written last and
+//!             as a whole: the rest is complete, and the image is being changed
+//! applied     an empty file: the repair is complete. An undo begins by removing it
 //! ```
 //!
-//! `state` is written as a whole. Without it the repair has changed nothing; in any state but
-//! `applied` it was interrupted and is rolled back, which can begin at any step and be repeated.
+//! Without `state` the repair has changed nothing. With `state` and without `applied` it, or its
+//! undo, was interrupted; it is rolled back, which can begin at any step and be repeated. Before,
+//! the image is compared with the log (`image_state.rs`): it may have been replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::LAYER;
 use super::fingerprint::Fingerprint;
-use super::log::{Edit, FileChange, Log, SavedRange};
+use super::image_state::{self, ImageState, pieces};
+use super::log::{Edit, FileChange, Log, SavedRange, sums};
+use super::revert::{revert, verify};
+use super::save::save;
 use super::target::Target;
-use super::undo_store::{UndoStore, checksum, copy_file};
-use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
+use super::undo_store::UndoStore;
+use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice};
 use crate::open::OpenOptions;
-use crate::open::interrupted::{self, LOG, STATE, State};
+use crate::open::interrupted::{self, LOG, State};
 use crate::store::{Content, Open, Put, Staged, Store};
 use crate::{Error, Kind, Result};
 
-const DATA: &str = "data";
-const FILES: &str = "files/";
-/// Bytes compared, saved and restored at a time.
-const PIECE: u64 = 1 << 20;
-/// Granularity of the comparison, in bytes.
-const SECTOR: usize = 512;
-/// Maximum length of a file that is stored as a whole, in bytes.
-const MAX_REPLACED: u64 = 64 << 20;
+pub(super) const FILES: &str = "files/";
 
 /// Result of an undo or a commit.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,6 +44,10 @@ pub struct Undone {
     pub files: usize,
     /// Bytes that were restored, or bytes of undo data that were removed.
     pub bytes: u64,
+    /// Number of earlier repairs that were not undone, because the image changed after them.
+    pub kept: usize,
+    /// The change, if there is one.
+    pub kept_because: Option<String>,
 }
 
 /// Writes the staged changes to the image of `target`. `notes` (name and text) are stored with the
@@ -65,7 +66,12 @@ pub(super) fn write(
         return Ok(false);
     }
     let number = undo.repairs()?.last().map_or(1, |(last, _)| last + 1);
-    let log = match save(undo, number, staged, &planned, notes) {
+    let saved = save(undo, number, staged, &planned, notes).and_then(|log| {
+        let found = Fingerprint::of(target, staged, &log, options, temporary)?;
+        undo.set_prepared(number, &found.to_text())?;
+        Ok(log)
+    });
+    let log = match saved {
         Ok(log) => log,
         Err(error) => {
             // The image is unchanged. Errors of this cleanup would hide the original failure.
@@ -73,13 +79,10 @@ pub(super) fn write(
             return Err(undo.cannot_save(error));
         }
     };
-    let done = apply(target, undo, number, staged, &planned, &log)
-        .and_then(|()| Fingerprint::of(target, options, temporary))
-        .and_then(|found| undo.set_state(number, State::Applied, &found.to_text()));
+    let done = apply(target, undo, number, &planned, &log).and_then(|()| undo.set_applied(number));
     if let Err(error) = done {
-        // Marked first, because a partly restored image does not match the recorded state.
         let restored = undo
-            .set_state(number, State::Undoing, "")
+            .set_undoing(number)
             .and_then(|()| revert(&*target.store, undo, number, &log, false));
         return match restored.and_then(|_| undo.clear(number)) {
             Ok(()) => Err(error),
@@ -95,9 +98,24 @@ pub(super) fn write(
 }
 
 /// The planned changes, without the old bytes.
-struct Planned {
-    log: Log,
-    contents: BTreeMap<String, Arc<Content>>,
+pub(super) struct Planned {
+    pub(super) log: Log,
+    pub(super) contents: BTreeMap<String, Arc<Content>>,
+}
+
+/// Fails if a file that the repair changes, replaces or removes cannot be saved, for example because
+/// it is a symbolic link or a folder.
+pub(super) fn check_kinds(staged: &Staged) -> Result<()> {
+    let below = staged.below();
+    for (name, content) in staged.changes() {
+        let origin = content.and_then(|content| content.origin.clone());
+        for name in [Some(name), origin].into_iter().flatten() {
+            below
+                .open(&name, Open::Read)
+                .map_err(|error| error.named(&name))?;
+        }
+    }
+    plan(staged).map(drop)
 }
 
 /// Orders the staged changes: removed files, renamed files, new or replaced files, contents.
@@ -179,228 +197,31 @@ fn plan(staged: &Staged) -> Result<Planned> {
     Ok(Planned { log, contents })
 }
 
-/// Writes all old bytes, the log and the notes to the undo data, durably, and then the state.
-fn save(
-    undo: &UndoStore,
-    number: u64,
-    staged: &Staged,
-    planned: &Planned,
-    notes: &[(&str, &str)],
-) -> Result<Log> {
-    let name = |last: &str| format!("{number}/{last}");
-    let missing = || Error::not_found(LAYER, name(DATA));
-    let data = undo
-        .store()
-        .open(&name(DATA), Open::Create)?
-        .ok_or_else(missing)?;
-    let mut writer = UndoWriter {
-        data: &*data,
-        len: 0,
-    };
-    let below = &**staged.below();
-    let mut log = Log::default();
-    for change in &planned.log.changes {
-        log.changes.push(match change {
-            FileChange::Quarantine { name, .. } => {
-                let file = below
-                    .open(name, Open::Read)?
-                    .ok_or_else(|| Error::not_found(LAYER, name))?;
-                let len = file.info().len;
-                FileChange::Quarantine {
-                    name: name.clone(),
-                    len,
-                    sum: checksum(&*file, 0..len)?.unwrap_or_default(),
-                }
-            }
-            FileChange::Rename(from, to) => FileChange::Rename(from.clone(), to.clone()),
-            FileChange::Create(name) => FileChange::Create(name.clone()),
-            FileChange::Replace(edit) => {
-                FileChange::Replace(writer.replace(staged, edit, &planned.contents[&edit.name])?)
-            }
-            FileChange::Edit(edit) => {
-                let edit = writer.edit(staged, &edit.name, &planned.contents[&edit.name])?;
-                if edit.old_len == edit.new_len && edit.saved.is_empty() {
-                    continue;
-                }
-                FileChange::Edit(edit)
-            }
-        });
-    }
-    data.flush()?;
-    let text = interrupted::file_of(&log.to_text());
-    undo.store().put(&name(LOG), &text, Put::Replace)?;
-    for (note, text) in notes {
-        undo.store()
-            .put(&name(note), text.as_bytes(), Put::Replace)?;
-    }
-    undo.store().sync()?;
-    undo.set_state(number, State::Prepared, "")?;
-    Ok(log)
-}
-
-/// The file of saved bytes.
-struct UndoWriter<'a> {
-    data: &'a dyn BlockDevice,
-    len: u64,
-}
-
-impl UndoWriter<'_> {
-    /// Saves a file that is stored anew as a whole.
-    fn replace(&mut self, staged: &Staged, edit: &Edit, content: &Arc<Content>) -> Result<Edit> {
-        let missing = || Error::not_found(LAYER, &edit.name);
-        let old = staged
-            .below()
-            .open(&edit.name, Open::Read)?
-            .ok_or_else(missing)?;
-        let new = staged
-            .device(content.clone(), Access::ReadOnly)?
-            .ok_or_else(missing)?;
-        let (old_len, new_len) = (old.info().len, new.info().len);
-        if old_len.max(new_len) > MAX_REPLACED {
-            let message = format!("{old_len} bytes are too many to replace the file as a whole");
-            return Err(Error::limit(LAYER, message).named(&edit.name));
-        }
-        let old = old.read_vec(0, old_len as usize)?;
-        let saved = SavedRange {
-            range: 0..old_len,
-            offset: self.save(&old)?,
-            old: crc32fast::hash(&old),
-            new: checksum(&*new, 0..new_len)?,
-        };
-        Ok(Edit {
-            name: edit.name.clone(),
-            old_len,
-            new_len,
-            saved: vec![saved],
-        })
-    }
-
-    /// Returns the change of a file's contents, and saves the old bytes of the ranges that differ.
-    fn edit(&mut self, staged: &Staged, name: &str, content: &Arc<Content>) -> Result<Edit> {
-        let old_name = content.origin.as_deref().unwrap_or(name);
-        let below = staged.below().open(old_name, Open::Read)?;
-        let missing = || Error::not_found(LAYER, name);
-        let new = staged
-            .device(content.clone(), Access::ReadOnly)?
-            .ok_or_else(missing)?;
-        let mut edit = Edit {
-            name: name.to_owned(),
-            old_len: below.as_ref().map_or(0, |below| below.info().len),
-            new_len: content.changes.len(),
-            saved: Vec::new(),
-        };
-        let mut runs = content.changes.runs();
-        // A range that was truncated and extended again reads as zeros.
-        let through = if content.origin.is_some() {
-            content.changes.through()
-        } else {
-            0
-        };
-        let both = edit.old_len.min(edit.new_len);
-        if through < both {
-            runs.push(through..both);
-        }
-        for range in runs {
-            let mut at = range.start;
-            while at < range.end {
-                let piece = at..range.end.min(at + PIECE);
-                at = piece.end;
-                self.compare(below.as_deref(), &*new, piece, &mut edit)?;
-            }
-        }
-        if let Some(below) = below.filter(|_| edit.new_len < edit.old_len) {
-            self.cut(&*below, &mut edit)?;
-        }
-        Ok(edit)
-    }
-
-    /// Saves the bytes that differ in `range`, which has at most [`PIECE`] bytes.
-    fn compare(
-        &mut self,
-        below: Option<&dyn BlockDevice>,
-        new: &dyn BlockDevice,
-        range: Range<u64>,
-        edit: &mut Edit,
-    ) -> Result<()> {
-        let len = (range.end - range.start) as usize;
-        let after = new.read_vec(range.start, len)?;
-        let mut before = vec![0; len];
-        let there = range.end.min(edit.old_len).saturating_sub(range.start) as usize;
-        if let Some(below) = below.filter(|_| there > 0) {
-            below.read_at(range.start, &mut before[..there])?;
-        }
-        let mut from = 0;
-        while from < len {
-            let same =
-                |at: &usize| before[*at..len.min(at + SECTOR)] == after[*at..len.min(at + SECTOR)];
-            let Some(start) = (from..len).step_by(SECTOR).find(|at| !same(at)) else {
-                break;
-            };
-            let end = (start..len).step_by(SECTOR).find(same).unwrap_or(len);
-            let old = &before[start..end.min(there.max(start))];
-            edit.saved.push(SavedRange {
-                range: range.start + start as u64..range.start + end as u64,
-                offset: self.save(old)?,
-                old: crc32fast::hash(old),
-                new: Some(crc32fast::hash(&after[start..end])),
-            });
-            from = end;
-        }
-        Ok(())
-    }
-
-    /// Saves the bytes that are truncated.
-    fn cut(&mut self, below: &dyn BlockDevice, edit: &mut Edit) -> Result<()> {
-        let mut at = edit.new_len;
-        while at < edit.old_len {
-            let extent = below.extent_at(at..edit.old_len)?;
-            let mut end = at + extent.len;
-            if extent.kind == ExtentKind::Data {
-                end = end.min(at + PIECE);
-                let old = below.read_vec(at, (end - at) as usize)?;
-                let saved = SavedRange {
-                    range: at..end,
-                    offset: self.save(&old)?,
-                    old: crc32fast::hash(&old),
-                    new: None,
-                };
-                edit.saved.extend(saved.offset.map(|_| saved));
-            }
-            at = end;
-        }
-        Ok(())
-    }
-
-    /// Saves bytes and returns their offset. `None`: they are zeros.
-    fn save(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
-        if is_zero(bytes) {
-            return Ok(None);
-        }
-        let at = self.len;
-        self.len += bytes.len() as u64;
-        self.data.set_len(self.len, AfterDiscard::Any)?;
-        self.data.write_at(at, bytes)?;
-        Ok(Some(at))
-    }
-}
-
-/// Performs the changes: names first, then contents. The order is of no importance to a crash,
-/// after which the log restores the image.
+/// Performs the changes: names first, then contents, in the parts and the order by which
+/// `image_state.rs` recognizes an image after a crash.
 fn apply(
     target: &Target,
     undo: &UndoStore,
     number: u64,
-    staged: &Staged,
     planned: &Planned,
     log: &Log,
 ) -> Result<()> {
     let image = &*target.store;
-    let new_of = |name: &String| {
-        staged
-            .device(planned.contents[name].clone(), Access::ReadOnly)?
-            .ok_or_else(|| Error::not_found(LAYER, name))
+    // Over the file itself, because one that was renamed has lost its old name.
+    let new_of = |name: &str, file: Option<&Arc<dyn BlockDevice>>| {
+        let content = &planned.contents[name];
+        let below = file.filter(|_| content.origin.is_some()).cloned();
+        CowDevice::with(content.changes.clone(), below, Access::ReadOnly)
     };
+    let ranges_in_part = log.ranges_in_part();
+    let mut has_names = false;
     for change in &log.changes {
+        if !matches!(change, FileChange::Edit(_)) {
+            has_names = true;
+        } else if std::mem::take(&mut has_names) {
+            image.sync()?;
+            undo.store().sync()?;
+        }
         match change {
             FileChange::Quarantine { name, .. } => {
                 undo.take(image, name, &format!("{number}/{FILES}{name}"))?;
@@ -408,48 +229,80 @@ fn apply(
             FileChange::Rename(from, to) => image.rename(from, to)?,
             FileChange::Create(name) => drop(image.open(name, Open::CreateNew)?),
             FileChange::Replace(Edit { name, new_len, .. }) => {
-                let bytes = new_of(name)?.read_vec(0, *new_len as usize)?;
+                let bytes = new_of(name, None).read_vec(0, *new_len as usize)?;
                 image.put(name, &bytes, Put::Replace)?;
             }
             FileChange::Edit(edit) => {
                 let missing = || Error::not_found(LAYER, &edit.name);
                 let file = image.open(&edit.name, Open::Write)?.ok_or_else(missing)?;
-                write_edit(&*file, &*new_of(&edit.name)?, edit)?;
+                let new = new_of(&edit.name, Some(&file));
+                write_edit(&*file, &new, edit, ranges_in_part)?;
             }
         }
     }
     image.sync()
 }
 
-/// Writes the new contents of a file, durably.
-fn write_edit(file: &dyn BlockDevice, new: &dyn BlockDevice, edit: &Edit) -> Result<()> {
+/// Writes the new contents of a file, durably, part by part.
+fn write_edit(
+    file: &dyn BlockDevice,
+    new: &dyn BlockDevice,
+    edit: &Edit,
+    ranges_in_part: usize,
+) -> Result<()> {
     if file.info().len < edit.new_len {
         file.set_len(edit.new_len, AfterDiscard::Zeros)?;
     }
-    for SavedRange { range, .. } in edit.saved.iter().filter(|saved| saved.new.is_some()) {
+    let (parts, _) = edit.parts(0, ranges_in_part);
+    let mut last = 0;
+    let written = edit.saved.iter().zip(parts);
+    for (SavedRange { range, .. }, part) in written.filter(|(saved, _)| saved.new.is_some()) {
+        if part != last {
+            file.flush()?;
+            last = part;
+        }
         let bytes = new.read_vec(range.start, (range.end - range.start) as usize)?;
         file.write_at(range.start, &bytes)?;
     }
     if file.info().len > edit.new_len {
+        file.flush()?;
         file.set_len(edit.new_len, AfterDiscard::Any)?;
     }
     file.flush()
 }
 
+/// Makes the changes of a complete repair durable, in case its process was killed before.
+fn flush(image: &dyn Store, log: &Log) -> Result<()> {
+    for change in &log.changes {
+        if let FileChange::Edit(edit) = change
+            && let Some(file) = image.open(&edit.name, Open::Write)?
+        {
+            file.flush()?;
+        }
+    }
+    image.sync()
+}
+
 /// Rolls back an interrupted repair, or completes an interrupted undo of one. `None`: there is
-/// none.
+/// none. A repair of which only the mark is missing that it is complete gets it.
+/// [`Kind::Conflict`] if the image was replaced or changed since; nothing is written then.
 pub(super) fn roll_back(target: &Target) -> Result<Option<Undone>> {
     let undo = target.undo()?;
+    let image = &*target.store;
     let mut done = None;
     for (number, state) in undo.repairs()?.into_iter().rev() {
         match state {
             None => undo.clear(number)?,
             Some(State::Applied) => {}
-            Some(State::Prepared | State::Undoing) => {
-                let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
-                verify(&*target.store, undo, number, &log)?;
-                done.get_or_insert_with(Undone::default)
-                    .add(undo_one(target, undo, number, &log)?);
+            Some(State::Prepared) => {
+                let repair = SavedRepair::read(undo, number)?;
+                if repair.check_to_roll_back(target, image)? == ImageState::New {
+                    flush(image, &repair.log)?;
+                    undo.set_applied(number)?;
+                } else {
+                    done.get_or_insert_with(Undone::default)
+                        .add(repair.undo(target)?);
+                }
             }
         }
     }
@@ -457,14 +310,24 @@ pub(super) fn roll_back(target: &Target) -> Result<Option<Undone>> {
 }
 
 /// Does the same to `image`, a staged view, and leaves the undo data.
-pub(super) fn try_roll_back(image: &dyn Store, undo: &UndoStore) -> Result<Option<Undone>> {
+pub(super) fn try_roll_back(
+    target: &Target,
+    image: &dyn Store,
+    undo: &UndoStore,
+) -> Result<Option<Undone>> {
     let mut done = None;
     for (number, state) in undo.repairs()?.into_iter().rev() {
         if state.is_some_and(|state| state != State::Applied) {
-            let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
-            verify(image, undo, number, &log)?;
-            done.get_or_insert_with(Undone::default)
-                .add(revert(image, undo, number, &log, true)?);
+            let repair = SavedRepair::read(undo, number)?;
+            if repair.check_to_roll_back(target, image)? != ImageState::New {
+                done.get_or_insert_with(Undone::default).add(revert(
+                    image,
+                    undo,
+                    number,
+                    &repair.log,
+                    true,
+                )?);
+            }
         }
     }
     Ok(done)
@@ -479,29 +342,54 @@ impl Undone {
 }
 
 /// Undoes all repairs that have undo data, the last first. [`Kind::Conflict`] if the image changed
-/// since, [`Kind::Corrupt`] if the undo data is damaged; nothing is changed then.
-pub(super) fn undo(target: &Target) -> Result<Undone> {
+/// since the last one, [`Kind::Corrupt`] if undo data is damaged; nothing is changed then. If it
+/// changed between two repairs, only those after the change are undone.
+pub(super) fn undo(target: &Target, temporary: &Path) -> Result<Undone> {
     let undo = target.undo()?;
     undo.check()?;
-    let repairs = undo.repairs()?;
-    let mut is_last = true;
-    for (number, state) in repairs.iter().rev() {
-        let Some(state) = state else { continue };
-        let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
-        verify(&*target.store, undo, *number, &log)?;
-        if is_last && *state == State::Applied {
-            check_unchanged(target, undo, *number, &log)?;
-        }
-        is_last = false;
-    }
-    let mut done = Undone::default();
-    for (number, state) in repairs.into_iter().rev() {
-        if state.is_none() {
-            undo.clear(number)?;
+    let all = undo.repairs()?;
+    let known: Vec<_> = all
+        .iter()
+        .rev()
+        .filter_map(|(number, state)| Some((*number, (*state)?)))
+        .collect();
+    // The image as it is once the later repairs are undone.
+    let view = Staged::new(target.store.clone(), temporary.to_owned());
+    let (mut undoable, mut changed) = (Vec::new(), None);
+    for (at, (number, state)) in known.iter().enumerate() {
+        let repair = SavedRepair::read(undo, *number)?;
+        let is_interrupted = *state != State::Applied;
+        verify(&view, undo, *number, &repair.log, is_interrupted)?;
+        if changed.is_some() {
             continue;
         }
-        let log = Log::read(undo.store(), &format!("{number}/{LOG}"))?;
-        done.add(undo_one(target, undo, number, &log)?);
+        let image: &dyn Store = if at == 0 { &*target.store } else { &view };
+        let found = match state {
+            State::Applied => repair.check_unchanged(image),
+            State::Prepared => repair.find(image).map(drop),
+        };
+        match found {
+            Err(error) if at > 0 && error.kind() == Kind::Conflict => {
+                changed = Some(error.message().to_owned());
+                continue;
+            }
+            found => found?,
+        }
+        if at + 1 < known.len() {
+            revert(&view, undo, *number, &repair.log, true)?;
+        }
+        undoable.push(repair);
+    }
+    let mut done = Undone {
+        kept: known.len() - undoable.len(),
+        kept_because: changed,
+        ..Undone::default()
+    };
+    for repair in undoable {
+        done.add(repair.undo(target)?);
+    }
+    for (number, _) in all.iter().filter(|(_, state)| state.is_none()) {
+        undo.clear(*number)?;
     }
     if done.repairs == 0 {
         let message = "no undo data: the image was not repaired, or the repair was committed";
@@ -510,19 +398,84 @@ pub(super) fn undo(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-fn undo_one(target: &Target, undo: &UndoStore, number: u64, log: &Log) -> Result<Undone> {
-    undo.set_state(number, State::Undoing, "")?;
-    let done = revert(&*target.store, undo, number, log, false)?;
-    undo.clear(number)?;
-    Ok(done)
+/// The undo data of one repair.
+struct SavedRepair<'a> {
+    undo: &'a UndoStore,
+    number: u64,
+    log: Log,
+    recorded: Fingerprint,
 }
 
-/// Removes all undo data and all quarantined files.
+impl<'a> SavedRepair<'a> {
+    fn read(undo: &'a UndoStore, number: u64) -> Result<Self> {
+        Ok(Self {
+            undo,
+            number,
+            log: Log::read(undo.store(), &format!("{number}/{LOG}"))?,
+            recorded: Fingerprint::read(undo.store(), number)?,
+        })
+    }
+
+    /// Undoes the repair, or completes its undo, and removes the undo data.
+    fn undo(self, target: &Target) -> Result<Undone> {
+        let Self { undo, number, .. } = self;
+        if self.recorded.is_of_another(target) {
+            // A copy is undone because that was asked for; `repair` may complete it.
+            undo.set_prepared(number, &self.recorded.claimed_by(target).to_text())?;
+        }
+        undo.set_undoing(number)?;
+        let done = revert(&*target.store, undo, number, &self.log, false)?;
+        undo.clear(number)?;
+        Ok(done)
+    }
+
+    /// Checks the undo data, and returns the state of an image whose repair was interrupted.
+    /// [`Kind::Conflict`] if it was replaced or changed since.
+    fn find(&self, image: &dyn Store) -> Result<ImageState> {
+        verify(image, self.undo, self.number, &self.log, true)?;
+        match image_state::find(image, self.undo, self.number, &self.log, &self.recorded)? {
+            ImageState::Foreign(what) => {
+                let message = format!(
+                    "replaced or changed since its repair was interrupted, and restoring would \
+                     mix old and new: {what}; nothing was changed; `bandsaw repair --commit` \
+                     removes the undo data and leaves the image as it is"
+                );
+                Err(Error::conflict(LAYER, message))
+            }
+            state => Ok(state),
+        }
+    }
+
+    /// Returns the state of an image that nobody has asked to restore.
+    fn check_to_roll_back(&self, target: &Target, image: &dyn Store) -> Result<ImageState> {
+        let state = self.find(image)?;
+        if state == ImageState::Partly && self.recorded.is_of_another(target) {
+            let message = "another file than the one whose repair was interrupted; if it is a copy \
+                           of that, restore it with `bandsaw repair --undo`; nothing was changed";
+            return Err(Error::conflict(LAYER, message));
+        }
+        Ok(state)
+    }
+}
+
+/// Removes all undo data and all quarantined files. That of an interrupted repair is only removed
+/// if the image has none or all of its changes, or was replaced or changed since.
 pub(super) fn commit(target: &Target) -> Result<Undone> {
     let undo = target.undo()?;
     undo.check()?;
-    if interrupted::is_unfinished(undo.store())? {
-        return Err(interrupted::error());
+    for (number, state) in undo.repairs()? {
+        if state != Some(State::Prepared) {
+            continue;
+        }
+        // Damaged undo data does not show that the image can do without it.
+        let found = SavedRepair::read(undo, number).and_then(|repair| repair.find(&*target.store));
+        match found {
+            Ok(ImageState::Partly) => return Err(interrupted::error()),
+            Err(error) if error.kind() != Kind::Conflict => {
+                return Err(interrupted::error().caused_by(error));
+            }
+            _ => {}
+        }
     }
     let mut done = Undone::default();
     for (number, _) in undo.repairs()? {
@@ -545,208 +498,50 @@ pub(super) fn commit(target: &Target) -> Result<Undone> {
     Ok(done)
 }
 
-/// Fails with [`Kind::Conflict`] unless the image is as the repair left it.
-fn check_unchanged(target: &Target, undo: &UndoStore, number: u64, log: &Log) -> Result<()> {
-    let changed = |what: String| {
-        let message =
-            format!("changed since it was repaired, and undoing would mix old and new: {what}");
-        Err(Error::conflict(LAYER, message))
-    };
-    let name = format!("{number}/{STATE}");
-    let text = interrupted::read(undo.store(), &name)?;
-    let recorded = text.split_once('\n').map_or("", |(_, rest)| rest);
-    let recorded = Fingerprint::parse(recorded).ok_or_else(|| {
-        Error::new(
-            Kind::Corrupt,
-            LAYER,
-            "the undo data is damaged: malformed record of the repaired image",
-        )
-        .named(name)
-    })?;
-    if let Some(what) = recorded.difference(target)? {
-        return changed(what);
-    }
-    for change in &log.changes {
-        let (FileChange::Edit(edit) | FileChange::Replace(edit)) = change else {
-            continue;
+impl SavedRepair<'_> {
+    /// Fails with [`Kind::Conflict`] unless the image is as the repair left it.
+    fn check_unchanged(&self, image: &dyn Store) -> Result<()> {
+        let changed = |what: String| {
+            let message =
+                format!("changed since it was repaired, and undoing would mix old and new: {what}");
+            Err(Error::conflict(LAYER, message))
         };
-        let name = &edit.name;
-        let Some(file) = target.store.open(name, Open::Read)? else {
-            return changed(name.clone());
-        };
-        if file.info().len != edit.new_len {
-            return changed(name.clone());
+        if let Some(what) = self.recorded.difference(image)? {
+            return changed(what);
         }
-        for SavedRange { range, new, .. } in &edit.saved {
-            let range = match change {
-                FileChange::Replace(_) => 0..edit.new_len,
-                _ => range.clone(),
+        for change in &self.log.changes {
+            let (FileChange::Edit(edit) | FileChange::Replace(edit)) = change else {
+                continue;
             };
-            if new.is_some() && checksum(&*file, range.clone())? != *new {
-                return changed(format!("{name} at byte {}", range.start));
+            let name = &edit.name;
+            let Some(file) = image.open(name, Open::Read)? else {
+                return changed(name.clone());
+            };
+            if file.info().len != edit.new_len {
+                return changed(name.clone());
             }
-        }
-    }
-    Ok(())
-}
-
-/// Fails with [`Kind::Corrupt`] if the undo data of a repair is damaged.
-fn verify(image: &dyn Store, undo: &UndoStore, number: u64, log: &Log) -> Result<()> {
-    let damaged = |name: &str| {
-        let message = "the undo data is damaged (checksum mismatch); nothing was changed";
-        Err(Error::new(Kind::Corrupt, LAYER, message).named(format!("{number}/{name}")))
-    };
-    let data = undo.store().open(&format!("{number}/{DATA}"), Open::Read)?;
-    for change in &log.changes {
-        match change {
-            FileChange::Quarantine { name, len, sum } => {
-                let kept = format!("{FILES}{name}");
-                if !is_file(undo.store(), &format!("{number}/{kept}"), *len, *sum)?
-                    && !is_file(image, name, *len, *sum)?
-                {
-                    return damaged(&kept);
+            let is_edit = matches!(change, FileChange::Edit(_));
+            if let Some(at) = edit.find_foreign(&*file)?.filter(|_| is_edit) {
+                return changed(format!("{name} at byte {at}"));
+            }
+            for SavedRange { range, new, .. } in &edit.saved {
+                if new.is_none() {
+                    continue;
                 }
-            }
-            FileChange::Edit(edit) | FileChange::Replace(edit) => {
-                for saved in &edit.saved {
-                    let old = edit.old_range(saved);
-                    let Some(start) = saved.offset else { continue };
-                    let end = start.saturating_add(old.end - old.start);
-                    let found = match &data {
-                        Some(data) => checksum(&**data, start..end)?,
-                        None => None,
-                    };
-                    if found != Some(saved.old) {
-                        return damaged(DATA);
+                let range = match change {
+                    FileChange::Replace(_) => 0..edit.new_len,
+                    _ => range.clone(),
+                };
+                let mut new = new.iter().flatten();
+                for piece in pieces(range.clone()) {
+                    let bytes = file.read_vec(piece.start, (piece.end - piece.start) as usize)?;
+                    let mut is_new = |sum| new.next().is_none_or(|new| *new == sum);
+                    if !sums(piece.start, &bytes).into_iter().all(&mut is_new) {
+                        return changed(format!("{name} at byte {}", piece.start));
                     }
                 }
             }
-            FileChange::Rename(..) | FileChange::Create(_) => {}
         }
+        Ok(())
     }
-    Ok(())
-}
-
-/// Returns true if a file has this length and checksum.
-fn is_file(store: &dyn Store, name: &str, len: u64, sum: u32) -> Result<bool> {
-    let Some(file) = store.open(name, Open::Read)? else {
-        return Ok(false);
-    };
-    Ok(file.info().len == len && checksum(&*file, 0..len)? == Some(sum))
-}
-
-/// Restores the image. Can start from any step and be repeated: each step is idempotent. In a
-/// trial the undo data stays as it is.
-fn revert(
-    image: &dyn Store,
-    undo: &UndoStore,
-    number: u64,
-    log: &Log,
-    is_trial: bool,
-) -> Result<Undone> {
-    let mut done = Undone {
-        repairs: 1,
-        ..Undone::default()
-    };
-    let (mut created, mut old_names) = (BTreeSet::new(), BTreeMap::new());
-    for change in &log.changes {
-        match change {
-            FileChange::Create(name) => drop(created.insert(name.as_str())),
-            FileChange::Rename(from, to) => drop(old_names.insert(to.as_str(), from.as_str())),
-            _ => {}
-        }
-    }
-    let data = undo.store().open(&format!("{number}/{DATA}"), Open::Read)?;
-    for change in log.changes.iter().rev() {
-        match change {
-            FileChange::Edit(edit) => {
-                let name = edit.name.as_str();
-                if created.contains(name) {
-                    continue;
-                }
-                // The rename may not have happened yet.
-                let file = match (image.open(name, Open::Write)?, old_names.get(name)) {
-                    (None, Some(old)) => image.open(old, Open::Write)?,
-                    (file, _) => file,
-                };
-                let Some(file) = file else { continue };
-                done.bytes += restore(&*file, edit, data.as_deref())?;
-                done.files += 1;
-            }
-            FileChange::Replace(edit) => {
-                let [SavedRange { offset, .. }] = &edit.saved[..] else {
-                    return Err(Error::new(
-                        Kind::Corrupt,
-                        LAYER,
-                        "the undo data is damaged: malformed log of changes",
-                    )
-                    .named(LOG));
-                };
-                let len = edit.old_len.min(MAX_REPLACED) as usize;
-                let old = match (offset, &data) {
-                    (Some(offset), Some(data)) => data.read_vec(*offset, len)?,
-                    _ => vec![0; len],
-                };
-                image.put(&edit.name, &old, Put::Replace)?;
-                done.files += 1;
-                done.bytes += edit.old_len;
-            }
-            FileChange::Create(name) => drop(image.remove(name)?),
-            FileChange::Rename(from, to) => {
-                if image.stat(from)?.is_none() && image.stat(to)?.is_some() {
-                    image.rename(to, from)?;
-                    done.files += 1;
-                }
-            }
-            FileChange::Quarantine { name, len, sum } => {
-                // A copy that was interrupted may have left both files.
-                let kept = format!("{number}/{FILES}{name}");
-                if undo.store().stat(&kept)?.is_none() || is_file(image, name, *len, *sum)? {
-                    continue;
-                }
-                if is_trial {
-                    copy_file(undo.store(), &kept, image, name)?;
-                } else {
-                    undo.restore_file(image, &kept, name)?;
-                }
-                done.files += 1;
-            }
-        }
-    }
-    image.sync()?;
-    if !is_trial {
-        undo.store().sync()?;
-    }
-    Ok(done)
-}
-
-/// Restores the old bytes and length of a file, durably. Returns the number of bytes restored.
-fn restore(file: &dyn BlockDevice, edit: &Edit, data: Option<&dyn BlockDevice>) -> Result<u64> {
-    if file.info().len < edit.old_len {
-        file.set_len(edit.old_len, AfterDiscard::Zeros)?;
-    }
-    let mut bytes = 0;
-    for saved in &edit.saved {
-        let range = edit.old_range(saved);
-        bytes += range.end - range.start;
-        let mut at = range.start;
-        match (saved.offset, data) {
-            (None, _) if range.is_empty() => {}
-            (None, _) => file.discard(range, AfterDiscard::Zeros)?,
-            (Some(offset), Some(data)) => {
-                while at < range.end {
-                    let len = (range.end - at).min(PIECE);
-                    let old = data.read_vec(offset + (at - range.start), len as usize)?;
-                    file.write_at(at, &old)?;
-                    at += len;
-                }
-            }
-            (Some(_), None) => return Err(Error::not_found(LAYER, DATA)),
-        }
-    }
-    if file.info().len > edit.old_len {
-        file.set_len(edit.old_len, AfterDiscard::Any)?;
-    }
-    file.flush()?;
-    Ok(bytes)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::LAYER;
 use crate::device::{BlockDevice, BlockDeviceExt, regions};
-use crate::open::interrupted::{self, STATE, State};
+use crate::open::interrupted::{self, APPLIED, STATE, State};
 use crate::store::{Open, PrefixStore, Put, Store};
 use crate::{Error, Result};
 
@@ -80,7 +80,7 @@ impl UndoStore {
             return Ok(());
         };
         let found = match fs::symlink_metadata(folder) {
-            Ok(meta) if meta.is_dir() => Ok(()),
+            Ok(meta) if meta.is_dir() => return interrupted::check_links(folder),
             Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::metadata(interrupted::folder_of(folder)).map(drop)
@@ -108,11 +108,26 @@ impl UndoStore {
             .collect()
     }
 
-    /// Sets the state of a repair durably. `body` is recorded with it.
-    pub(super) fn set_state(&self, number: u64, state: State, body: &str) -> Result<()> {
-        let text = interrupted::file_of(&format!("{}\n{body}", state.name()));
+    /// Records durably that the undo data of a repair is complete. `recorded` is the state of the
+    /// image after it.
+    pub(super) fn set_prepared(&self, number: u64, recorded: &str) -> Result<()> {
+        let text = interrupted::file_of(recorded);
         self.store
             .put(&format!("{number}/{STATE}"), &text, Put::Replace)?;
+        self.store.sync()
+    }
+
+    /// Records durably that a repair is complete.
+    pub(super) fn set_applied(&self, number: u64) -> Result<()> {
+        self.store
+            .put(&format!("{number}/{APPLIED}"), &[], Put::Replace)?;
+        self.store.sync()
+    }
+
+    /// Records durably that a repair is being undone. Needs no room, which a full disk does not
+    /// have.
+    pub(super) fn set_undoing(&self, number: u64) -> Result<()> {
+        self.store.remove(&format!("{number}/{APPLIED}"))?;
         self.store.sync()
     }
 
@@ -194,4 +209,12 @@ pub(super) fn checksum(
         at += bytes.len() as u64;
     }
     Ok(Some(sum.finalize()))
+}
+
+/// Returns true if a file has this length and checksum.
+pub(super) fn is_file(store: &dyn Store, name: &str, len: u64, sum: u32) -> Result<bool> {
+    let Some(file) = store.open(name, Open::Read)? else {
+        return Ok(false);
+    };
+    Ok(file.info().len == len && checksum(&*file, 0..len)? == Some(sum))
 }

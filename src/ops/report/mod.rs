@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::advise::{Place, advise};
+use super::describe::layer_facts;
 use super::space::{SpaceMap, UnitUsage};
 use super::usage::{ImageUsage, VolumeSpace};
 use crate::Result;
 use crate::address::{redacted, shown};
-use crate::device::BlockDevice;
-use crate::open::{Image, Layer};
+use crate::open::Image;
 use crate::progress::Progress;
-use crate::size;
+use crate::size::{self, counted};
 
 /// Largest number of cells in the map; several units share one if there are more.
 const MAX_CELLS: u64 = 1 << 16;
@@ -42,14 +42,6 @@ pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
     }
     page.foot(usage.map.as_ref());
     Ok(page.0)
-}
-
-/// Returns a number with its noun.
-fn counted(number: u64, one: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        _ => format!("{number} {one}s"),
-    }
 }
 
 /// A page being built.
@@ -166,43 +158,13 @@ impl ReportPage {
 
     fn layers(&mut self, image: &Image) {
         self.add("<h2>Layers</h2>\n<ol class=\"layers\">");
-        for layer in image.layers() {
-            let what = match layer {
-                Layer::Remote(file) => format!("File elsewhere, {}", exact(file.info().len)),
-                Layer::Bucket(_) => "Folder in a bucket".to_owned(),
-                Layer::File(file) => format!("File, {}", exact(file.info().len)),
-                Layer::Archive(archive) => format!(
-                    "Encrypted archive, {}",
-                    archive.description.profile.description()
-                ),
-                Layer::Crypt(crypt) => format!(
-                    "Encryption, AES-{}, blocks of {} bytes",
-                    crypt.key_bits, crypt.block
-                ),
-                Layer::Raw(_) => "Raw disk".to_owned(),
-                Layer::Bundle(bundle) => {
-                    format!("Sparse bundle, bands of {}", exact(bundle.band_size()))
-                }
-                Layer::SparseImage(image) => {
-                    format!("Sparse image, bands of {}", exact(image.band_size()))
-                }
-                Layer::Asif(image) => format!(
-                    "Apple sparse image, chunks of {}",
-                    exact(image.usage().chunk_size)
-                ),
-                Layer::Udif(_) => "UDIF, compressed or read-only".to_owned(),
-                Layer::Overlay(file) => format!("Layer {}", file.path.display()),
-                Layer::Stack(_) => "Stack of the layers below".to_owned(),
-                Layer::Partitions(map) => {
-                    format!(
-                        "{}, {}",
-                        map.scheme,
-                        counted(map.partitions.len() as u64, "partition")
-                    )
-                }
-                Layer::Volumes(volumes) => counted(volumes.len() as u64, "volume"),
-            };
-            self.add(format!("<li>{}</li>", escape(&what)));
+        let layers = image
+            .layers()
+            .iter()
+            .filter(|layer| layer.volumes().is_none());
+        for (name, facts) in layers.flat_map(layer_facts) {
+            let text = format!("{name}: {facts}");
+            self.add(format!("<li>{}</li>", escape(&text)));
         }
         self.add("</ol>");
     }

@@ -10,10 +10,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address::VolumeSelector;
-use crate::container::sparseimage::SparseImage;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
-use crate::open::{Image, OpenOptions, Volume, VolumeFormat, gate};
+use crate::open::{Contents, Image, OpenOptions, Volume, VolumeFormat, leftovers};
 use crate::ops::orphans;
 use crate::partition::{Map, Resizable, Scheme, gpt};
 use crate::progress::Progress;
@@ -131,9 +130,27 @@ impl fmt::Display for ResizeStep {
 
 /// Returns the limits and the present length of the image's disk, in bytes.
 pub fn limits(image: &Image, which: Option<&VolumeSelector>) -> Result<SizeLimits> {
-    let found = volume_of(image, which)
-        .and_then(|volume| ResizePlan::new(PartitionedDisk::of(image), volume)?.limits());
+    let found = volume_of(image, which).and_then(|volume| {
+        let disk = &trial_disk(image)?;
+        let parted = PartitionedDisk {
+            disk,
+            ..PartitionedDisk::of(image)
+        };
+        ResizePlan::new(parted, volume)?.limits()
+    });
     found.map_err(|error| error.in_file(image.path()))
+}
+
+/// Returns the disk with the map that a resize begins with: an interrupted one may have left only one
+/// copy. Changes stay in memory.
+fn trial_disk(image: &Image) -> Result<Arc<dyn BlockDevice>> {
+    let tried = CowDevice::new(image.disk().clone(), TRIED);
+    if let Some(map) = image.partitions().filter(|map| map.scheme == Scheme::Gpt)
+        && !map.problems.is_empty()
+    {
+        gpt::repair(&tried)?;
+    }
+    Ok(Arc::new(tried))
 }
 
 /// Resizes the image, which is open for writing and not otherwise in use. It must not be used
@@ -148,18 +165,24 @@ pub fn resize(
 ) -> Result<Resized> {
     let checked = check_kind(image).and_then(|()| match image.bundle() {
         Some(bundle) => {
-            gate::check_leftovers(bundle, image.disk(), &OpenOptions::default(), progress)
+            leftovers::check_leftovers(bundle, image.disk(), &OpenOptions::default(), progress)
         }
         None => Ok(()),
     });
     let checked = checked.and_then(|()| check_orphans(image, options, progress));
     let done = checked.and_then(|()| match options.parts {
         Parts::Image => PartitionedDisk::of(image).resize_disk(options),
-        Parts::All | Parts::Partition => ResizePlan::new(
-            PartitionedDisk::of(image),
-            volume_of(image, options.volume)?,
-        )?
-        .run(options, progress),
+        Parts::All | Parts::Partition => {
+            let disk = match options.dry_run {
+                true => &trial_disk(image)?,
+                false => image.disk(),
+            };
+            let parted = PartitionedDisk {
+                disk,
+                ..PartitionedDisk::of(image)
+            };
+            ResizePlan::new(parted, volume_of(image, options.volume)?)?.run(options, progress)
+        }
     });
     done.map_err(|error| error.in_file(image.path()))
 }
@@ -225,10 +248,24 @@ impl<'a> PartitionedDisk<'a> {
             Size::Bytes(to) => whole_sectors(disk, to)?,
         };
         if to < min {
-            let message = format!(
-                "{to} bytes are too few: the last partition ends at {min}; resize the volume too"
-            );
+            let message = match (map, volumes.is_empty()) {
+                (None, true) => {
+                    format!("{to} bytes are too few: the stored data ends at {min}")
+                }
+                (None, false) => format!(
+                    "{to} bytes are too few: the volume ends at {min}; resize the volume too"
+                ),
+                (Some(_), _) => format!(
+                    "{to} bytes are too few: the last partition ends at {min}; resize the volume \
+                     too"
+                ),
+            };
             return Err(Error::limit(LAYER, message));
+        }
+        if to < from && map.is_some() && Contents::of(disk, map, volumes)? == Contents::Unknown {
+            let message = "the disk holds data outside of its volumes, in no known format: it is not \
+                           made smaller";
+            return Err(Error::conflict(LAYER, message));
         }
         let mut steps = Vec::new();
         if to > from {
@@ -276,15 +313,11 @@ fn volume_of<'a>(image: &'a Image, which: Option<&VolumeSelector>) -> Result<&'a
 
 /// Refuses images whose length is fixed.
 fn check_kind(image: &Image) -> Result<()> {
-    if let Some(beyond) = image
-        .sparse_image()
-        .map(SparseImage::bands_beyond)
-        .filter(|beyond| *beyond > 0)
-    {
-        let message = format!(
-            "{beyond} bands are stored past the end of the disk, and a resize would remove them: run `bandsaw repair` first"
-        );
-        return Err(Error::conflict(LAYER, message));
+    if let Some(sparse) = image.sparse_image() {
+        leftovers::check_past_end(image.disk(), &sparse.orphans()?, LAYER)?;
+    }
+    if let Some(bundle) = image.bundle() {
+        bundle.check_lists()?;
     }
     if image.overlays().next().is_some() {
         let message = "cannot resize a stack of layers; flatten it first (`bandsaw stack flatten`)";

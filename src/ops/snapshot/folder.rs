@@ -65,7 +65,7 @@ impl Folder {
             let found = store.attributes(ours)?;
             if found.is_some_and(|found| found.kind != NodeKind::Folder) {
                 let message = "not a folder, but snapshots are stored there";
-                return Err(Error::invalid(LAYER, message).in_file(store.host_path(ours)));
+                return Err(store.named(Error::invalid(LAYER, message), ours));
             }
         }
         Ok(Self {
@@ -142,16 +142,16 @@ impl Folder {
         for folder in ["", "bands/"] {
             let names = self.store.names_in(folder.trim_end_matches('/'))?;
             for name in names.into_iter().flatten() {
-                let path = self.path.join(folder).join(&name);
                 let Some(name) = name.to_str() else {
                     let message = "the name is not UTF-8, which a snapshot cannot contain";
-                    return Err(Error::unsupported(LAYER, message).in_file(path));
+                    return Err(self.store.named(Error::unsupported(LAYER, message), folder));
                 };
-                let found = self.store.attributes(&format!("{folder}{name}"))?;
+                let name = format!("{folder}{name}");
+                let found = self.store.attributes(&name)?;
                 if found.is_some_and(|found| found.kind == NodeKind::Other) {
                     let message =
                         "a symbolic link or special file, which a snapshot cannot contain";
-                    return Err(Error::unsupported(LAYER, message).in_file(path));
+                    return Err(self.store.named(Error::unsupported(LAYER, message), &name));
                 }
             }
         }

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use self::folder::Folder;
 use crate::device::Access;
-use crate::open::{NetworkOptions, remote};
+use crate::open::{NetworkOptions, interrupted, remote};
 use crate::progress::Progress;
 use crate::store::{Remote, Snapshot, check_name};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "snapshot";
 /// Largest length of a file name on every host, in bytes.
@@ -32,7 +32,11 @@ impl SnapshotStore {
     fn of(image: &Path, access: Access, network: NetworkOptions) -> Result<Self> {
         match remote::bundle(image, access, network)? {
             Some(bundle) => Ok(Self::Bucket(bundle)),
-            None => Folder::open(image).map(Box::new).map(Self::Folder),
+            None => {
+                let folder = Folder::open(image)?;
+                interrupted::check(image, access)?;
+                Ok(Self::Folder(Box::new(folder)))
+            }
         }
     }
 }
@@ -125,5 +129,6 @@ fn no_snapshot(name: &str) -> Error {
         LAYER,
         "the bundle does not have this snapshot",
     )
+    .because(Reason::NoSuchSnapshot)
     .named(name)
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::container::stack::Role;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::open::stack::{self, LayerFile, LayerOptions, LowerDisk};
-use crate::open::{OpenOptions, gate, layer_metadata};
+use crate::open::{OpenOptions, layer_metadata, leftovers};
 use crate::ops::orphans;
 use crate::progress::Progress;
 use crate::{Error, Result};
@@ -74,7 +74,7 @@ pub fn commit(
     if let Some(bundle) = &below.bundle
         && below.disk.info().len != layer.image.info().len
     {
-        gate::check_leftovers(bundle, &below.disk, options, progress)
+        leftovers::check_leftovers(bundle, &below.disk, options, progress)
             .map_err(|error| error.in_file(base))?;
     }
     // A commit that was interrupted must end, whatever the disk below holds in between.

@@ -326,7 +326,7 @@ impl Shared {
             .filter(|meta| meta.len == len)
             .ok_or_else(|| {
                 Error::conflict(LAYER, "changed by another program during the checkpoint")
-                    .in_file(name)
+                    .in_part(name)
             })?;
         let plain = Some(Plain {
             len,

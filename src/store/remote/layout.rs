@@ -269,8 +269,8 @@ impl Document {
     pub(super) fn parse(key: &str, bytes: &[u8], role: Role) -> Result<Self> {
         let mut lines = Lines::checked(bytes)
             .and_then(|lines| lines.after(role.title()))
-            .map_err(|error| error.in_file(key))?;
-        parse_lines(&mut lines, role).map_err(|error| error.in_file(key))
+            .map_err(|error| error.in_part(key))?;
+        parse_lines(&mut lines, role).map_err(|error| error.in_part(key))
     }
 }
 
@@ -488,5 +488,5 @@ pub(super) fn check_len(key: &str, len: u64) -> Result<()> {
         LAYER,
         format!("expected at most {LARGEST} bytes, found {len}"),
     )
-    .in_file(key))
+    .in_part(key))
 }

@@ -75,7 +75,7 @@ pub(super) fn read_all(objects: &dyn Objects, key: &str) -> Result<Option<Vec<u8
             n as u64,
             format!("expected {} bytes, found {n}", meta.len),
         )
-        .in_file(key));
+        .in_part(key));
     }
     Ok(Some(bytes))
 }
@@ -148,7 +148,7 @@ impl Log {
                 "expected the manifest of entry {number:x}, found that of {:x}",
                 state.number
             );
-            return Err(Error::corrupt(LAYER, 0, message).in_file(key));
+            return Err(Error::corrupt(LAYER, 0, message).in_part(&key));
         }
         let mut log = Self {
             manifest: (number, bytes.len() as u64),
@@ -161,7 +161,7 @@ impl Log {
             };
             let entry = Document::parse(&key, &bytes, Role::Entry)?;
             log.check_follows(&entry)
-                .map_err(|error| error.in_file(&key))?;
+                .map_err(|error| error.in_part(&key))?;
             log.take(entry, bytes.len() as u64);
         }
         Ok(Some(log))
@@ -342,7 +342,7 @@ impl Log {
                 LAYER,
                 "an entry of the log is missing in the bucket",
             )
-            .in_file(key)
+            .in_part(&key)
         }))
     }
 

@@ -220,17 +220,17 @@ impl Shared {
              remove everything under .bandsaw/ to take the bundle as its plain files are",
             plain.tag
         );
-        Error::conflict(LAYER, message).in_file(name)
+        Error::conflict(LAYER, message).in_part(name)
     }
 
     /// Returns the error about an object that is missing, or shorter than committed.
     pub(super) fn moved_on(&self, key: &str, offset: u64, found: Option<usize>) -> Error {
         if self.access == Access::ReadOnly {
             let message = "changed by its writer since it was opened; open the image again";
-            return Error::conflict(LAYER, message).in_file(key);
+            return Error::conflict(LAYER, message).in_part(key);
         }
         match found {
-            Some(n) => Error::corrupt(LAYER, offset + n as u64, "unexpected end").in_file(key),
+            Some(n) => Error::corrupt(LAYER, offset + n as u64, "unexpected end").in_part(key),
             None => Error::not_found(LAYER, key),
         }
     }

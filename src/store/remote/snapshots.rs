@@ -187,7 +187,7 @@ impl Shared {
                 0,
                 "the snapshot has another size of objects than the bundle",
             )
-            .in_file(key));
+            .in_part(&key));
         }
         Ok(manifest)
     }

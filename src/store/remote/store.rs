@@ -145,6 +145,16 @@ impl Shared {
     }
 }
 
+impl Remote {
+    /// Checks the names of a copy, and stores what is dirty of its source.
+    fn prepare(&self, from: &str, to: &str) -> Result<()> {
+        check(from)?;
+        check(to)?;
+        self.shared().check_changeable()?;
+        self.shared().store_dirty(from)
+    }
+}
+
 impl Store for Remote {
     fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
         check(name)?;
@@ -218,10 +228,7 @@ impl Store for Remote {
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
-        check(from)?;
-        check(to)?;
-        self.shared().check_changeable()?;
-        self.shared().store_dirty(from)?;
+        self.prepare(from, to)?;
         let _staying = self.shared().staying();
         let base = self.shared().frozen(from)?;
         self.shared().new_file(to, base, Put::Replace);
@@ -229,10 +236,7 @@ impl Store for Remote {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        check(from)?;
-        check(to)?;
-        self.shared().check_changeable()?;
-        self.shared().store_dirty(from)?;
+        self.prepare(from, to)?;
         let _staying = self.shared().staying();
         let base = self.shared().frozen(from)?;
         if from == to {

@@ -164,13 +164,15 @@ impl ImageCase<'_> {
         let mut restored = files.clone();
         restored.insert(change.file.clone(), self.restored(change, now));
         let compared = self.compare_contents(&restored, but, "once the field is restored");
-        if compared.is_err() && is_written(&change.structure) {
-            // The verb has written, elsewhere in the structure, what the old value contradicts.
-            return self
-                .compare_contents(files, but, "after the structure was written")
-                .or(compared);
-        }
-        compared
+        compared.or_else(|restored| {
+            let now = self.compare_contents(files, but, "after the structure was written");
+            match now {
+                // The verb has written, elsewhere in the structure, what the old value contradicts.
+                Ok(_) if is_written(&change.structure) => now,
+                Ok(_) => Err(format!("{restored}; nothing is lost before that")),
+                Err(written) => Err(format!("{restored}; {written}")),
+            }
+        })
     }
 
     /// Returns `bytes` with the old value of the changed field.

@@ -193,15 +193,21 @@ pub(super) fn hfsplus(bytes: &[u8], range: Range<usize>) -> Vec<Structure> {
                 layout.fields("NodeDescriptorRaw"),
                 Seal::None,
             ));
-            for record in 0..=records {
-                let offset = range.start + node_at + size - 2 * (record + 1);
-                found.push(Structure::new(
-                    format!("{name} offset {record}"),
-                    offset,
-                    number(0, 2, true),
-                    Seal::None,
-                ));
-            }
+            // The table is one structure: a record that is inserted moves the offsets of others.
+            let table = range.start + node_at + size - 2 * (records + 1);
+            let offset = |record| Field {
+                name: format!("offset {record}"),
+                offset: 2 * (records - record),
+                size: 2,
+                is_number: true,
+                is_big_endian: true,
+            };
+            found.push(Structure::new(
+                &name,
+                table,
+                (0..=records).map(offset).collect(),
+                Seal::None,
+            ));
         }
     }
     let info = be(volume, 1024 + 12, 4) * block;

@@ -420,7 +420,7 @@ fn killed(case: &ImageCase<'_>, path: &Path) -> Option<Files> {
         .create(fs.root(), "lost", &NewNode::new(NewKind::File))
         .ok()?;
     fs.write_all(node, &[0xCC; 20_000]).ok()?;
-    // What is in memory is never written.
+    // Changes in memory are never written.
     std::mem::forget(fs);
     std::mem::forget(opened);
     let files = images::read(path);

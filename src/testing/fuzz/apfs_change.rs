@@ -30,7 +30,7 @@ pub fn apfs_change(input: &[u8]) {
         return;
     };
     let _ = spoil(&fs);
-    let _ = fs.take_snapshot("snapshot");
+    let _ = fs.take_snapshot("snapshot", None);
     let _ = change(&fs, true);
     let _ = fs.unmount();
 }
@@ -84,7 +84,8 @@ fn sample(encrypted: bool) -> Vec<u8> {
         .and_then(|()| fs.sync())
         .expect("the sample has room");
     if !encrypted {
-        fs.take_snapshot("before").expect("the sample has room");
+        fs.take_snapshot("before", None)
+            .expect("the sample has room");
         let _ = spoil(&fs);
     }
     fs.unmount().expect("the sample has room");

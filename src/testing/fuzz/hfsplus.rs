@@ -106,6 +106,7 @@ pub(super) fn options(case_sensitive: bool, block_size: u32) -> build::Options {
         block_size: Some(block_size),
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
+        opens: false,
         identifier: 0x0123_4567_89ab_cdef,
     }
 }

@@ -57,168 +57,48 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
+const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
+    Target { name, run, seeds }
+}
+
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    Target {
-        name: "address",
-        run: address,
-        seeds: text::address_seeds,
-    },
-    Target {
-        name: "size",
-        run: size,
-        seeds: text::size_seeds,
-    },
-    Target {
-        name: "partition_map",
-        run: partition_map,
-        seeds: partition::seeds,
-    },
-    Target {
-        name: "hfsplus_volume",
-        run: hfsplus_volume,
-        seeds: hfsplus::volume_seeds,
-    },
-    Target {
-        name: "hfsplus_change",
-        run: hfsplus_change,
-        seeds: change::seeds,
-    },
-    Target {
-        name: "apfs_change",
-        run: apfs_change,
-        seeds: apfs_change::seeds,
-    },
-    Target {
-        name: "apfs_spaceman",
-        run: apfs_spaceman,
-        seeds: apfs_space::seeds,
-    },
-    Target {
-        name: "foreign_free",
-        run: foreign_free,
-        seeds: foreign::seeds,
-    },
-    Target {
-        name: "core_storage",
-        run: core_storage,
-        seeds: core_storage::seeds,
-    },
-    Target {
-        name: "core_storage_list",
-        run: core_storage_list,
-        seeds: core_storage::list_seeds,
-    },
-    Target {
-        name: "journal",
-        run: journal,
-        seeds: journal::seeds,
-    },
-    Target {
-        name: "btree_node",
-        run: btree_node,
-        seeds: hfsplus::node_seeds,
-    },
-    Target {
-        name: "apfs_container",
-        run: apfs_container,
-        seeds: apfs::container_seeds,
-    },
-    Target {
-        name: "apfs_node",
-        run: apfs_node,
-        seeds: apfs::node_seeds,
-    },
-    Target {
-        name: "apfs_record",
-        run: apfs_record,
-        seeds: apfs::record_seeds,
-    },
-    Target {
-        name: "apfs_keybag",
-        run: apfs_keybag,
-        seeds: apfs::keybag_seeds,
-    },
-    Target {
-        name: "tar_import",
-        run: tar_import,
-        seeds: tar::seeds,
-    },
-    Target {
-        name: "object_log",
-        run: object_log,
-        seeds: object_store::seeds,
-    },
-    Target {
-        name: "info_plist",
-        run: info_plist,
-        seeds: bundle::plist_seeds,
-    },
-    Target {
-        name: "rebanding_plist",
-        run: rebanding_plist,
-        seeds: bundle::rebanding_seeds,
-    },
-    Target {
-        name: "sparse_image",
-        run: sparse_image,
-        seeds: sparse::sparse_image_seeds,
-    },
-    Target {
-        name: "asif",
-        run: asif,
-        seeds: sparse::asif_seeds,
-    },
-    Target {
-        name: "udif",
-        run: udif,
-        seeds: udif::udif_seeds,
-    },
-    Target {
-        name: "udif_resources",
-        run: udif_resources,
-        seeds: udif_set::resource_seeds,
-    },
-    Target {
-        name: "udif_set",
-        run: udif_set,
-        seeds: udif_set::set_seeds,
-    },
-    Target {
-        name: "codec",
-        run: codec,
-        seeds: udif::codec_seeds,
-    },
-    Target {
-        name: "encode",
-        run: encode,
-        seeds: udif::encode_seeds,
-    },
-    Target {
-        name: "crypt_header",
-        run: crypt_header,
-        seeds: crypt::seeds,
-    },
-    Target {
-        name: "encrypted_archive",
-        run: encrypted_archive,
-        seeds: archive::seeds,
-    },
-    Target {
-        name: "decmpfs",
-        run: decmpfs,
-        seeds: decmpfs::seeds,
-    },
-    Target {
-        name: "decmpfs_pack",
-        run: decmpfs_pack,
-        seeds: decmpfs::pack_seeds,
-    },
-    Target {
-        name: "bundle_model",
-        run: bundle_model,
-        seeds: bundle::model_seeds,
-    },
+    target("address", address, text::address_seeds),
+    target("size", size, text::size_seeds),
+    target("partition_map", partition_map, partition::seeds),
+    target("hfsplus_volume", hfsplus_volume, hfsplus::volume_seeds),
+    target("hfsplus_change", hfsplus_change, change::seeds),
+    target("apfs_change", apfs_change, apfs_change::seeds),
+    target("apfs_spaceman", apfs_spaceman, apfs_space::seeds),
+    target("foreign_free", foreign_free, foreign::seeds),
+    target("core_storage", core_storage, core_storage::seeds),
+    target(
+        "core_storage_list",
+        core_storage_list,
+        core_storage::list_seeds,
+    ),
+    target("journal", journal, journal::seeds),
+    target("btree_node", btree_node, hfsplus::node_seeds),
+    target("apfs_container", apfs_container, apfs::container_seeds),
+    target("apfs_node", apfs_node, apfs::node_seeds),
+    target("apfs_record", apfs_record, apfs::record_seeds),
+    target("apfs_keybag", apfs_keybag, apfs::keybag_seeds),
+    target("tar_import", tar_import, tar::seeds),
+    target("object_log", object_log, object_store::seeds),
+    target("info_plist", info_plist, bundle::plist_seeds),
+    target("rebanding_plist", rebanding_plist, bundle::rebanding_seeds),
+    target("sparse_image", sparse_image, sparse::sparse_image_seeds),
+    target("asif", asif, sparse::asif_seeds),
+    target("udif", udif, udif::udif_seeds),
+    target("udif_resources", udif_resources, udif_set::resource_seeds),
+    target("udif_set", udif_set, udif_set::set_seeds),
+    target("codec", codec, udif::codec_seeds),
+    target("encode", encode, udif::encode_seeds),
+    target("crypt_header", crypt_header, crypt::seeds),
+    target("encrypted_archive", encrypted_archive, archive::seeds),
+    target("decmpfs", decmpfs, decmpfs::seeds),
+    target("decmpfs_pack", decmpfs_pack, decmpfs::pack_seeds),
+    target("bundle_model", bundle_model, bundle::model_seeds),
 ];
 
 /// Maximum number of sectors of a disk that an input describes: 4 MiB.

@@ -105,6 +105,7 @@ fn plan(case_sensitive: bool, block_size: u32) -> Plan {
         block_size,
         created,
         latest: None,
+        opens: false,
         identifier: 7,
     };
     Plan::new(Tree::empty(created), options).expect("an empty volume can be planned")

@@ -7,7 +7,7 @@ use super::super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, check_len, plist};
 use super::Bands;
 use super::slot::BandState;
 use crate::Result;
-use crate::store::Put;
+use crate::store::{Open, Put};
 
 impl Bundle {
     /// Grows or truncates the disk, durably. If it fails before the plists contain the new size,
@@ -18,6 +18,7 @@ impl Bundle {
         check_len(LAYER, len)?;
         let _one_at_a_time = self.resizing.lock();
         let now = self.bands.len();
+        self.check_lists()?;
         if len > now {
             // Removes files past the end first: they would become part of the disk.
             self.bands.remove_beyond(now)?;
@@ -30,6 +31,16 @@ impl Bundle {
                 return Err(error);
             }
             self.bands.remove_beyond(len)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if a plist cannot be replaced, because it is a folder, a symbolic link or a special
+    /// file: to be found before the first write.
+    pub(crate) fn check_lists(&self) -> Result<()> {
+        for name in [plist::INFO, plist::BACKUP] {
+            let list = self.bands.store.open(name, Open::Read);
+            list.map_err(|error| error.named(name))?;
         }
         Ok(())
     }

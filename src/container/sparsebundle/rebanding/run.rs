@@ -16,10 +16,11 @@ use super::{
     BANDS, LIST, MigratingBands, NEW_BANDS, Rebanding, finish, remove_bands, remove_old,
     write_lists,
 };
+use crate::decision::{Alternative, Undecided};
 use crate::device::AfterDiscard;
 use crate::problem::Severity;
 use crate::progress::Progress;
-use crate::size::narrow;
+use crate::size::{counted, narrow};
 use crate::store::{Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -137,8 +138,8 @@ impl Bundle {
         Ok(Some(self.migrating_bands(state)))
     }
 
-    /// Fails if a file in `bands/` would be lost or changed: a misspelled band name, or a damaged
-    /// band.
+    /// Fails if a file in `bands/` would be lost or changed: a misspelled band name, a damaged band,
+    /// or one with more data than a band has.
     fn check_bands(&self, state: &Rebanding, progress: &dyn Progress) -> Result<()> {
         let rules = BandRules {
             info: state.before(),
@@ -150,15 +151,11 @@ impl Bundle {
             progress.advance(1);
             let found = match BandIndex::from_name(BANDS, entry.name) {
                 Some(index) => {
-                    entry
-                        .meta()?
-                        .and_then(|meta| match rules.check_len(index, meta.len) {
-                            // The excess would be lost with the file.
-                            Some((_, what)) if meta.len > state.from => {
-                                Some((Severity::Damage, what))
-                            }
-                            found => found,
-                        })
+                    let len = entry.meta()?.map_or(0, |meta| meta.len);
+                    if index.0 < rules.count() && len > state.from {
+                        return Err(excess(entry.name, len, state.from));
+                    }
+                    rules.check_len(index, len)
                 }
                 None => check_name(entry.name),
             };
@@ -170,6 +167,22 @@ impl Bundle {
             }
         })
     }
+}
+
+/// Returns the error about a file with `len` bytes, whose excess would be lost with it.
+fn excess(name: &str, len: u64, band_size: u64) -> Error {
+    Undecided {
+        what: format!(
+            "{name} has {} past the end of its band, which a change of the band size would remove \
+             without undo data",
+            counted(len - band_size, "byte")
+        ),
+        alternatives: vec![Alternative {
+            assume: format!("band-size={band_size}"),
+            evidence: "they are removed first, with undo data".into(),
+        }],
+    }
+    .into_error(LAYER)
 }
 
 /// Returns the initial state of a change to bands of `to` bytes.

@@ -417,7 +417,7 @@ fn what_cannot_be_done_changes_nothing() {
         (Some(MIB - 512), "", "the nearest is 1048576"),
         (Some(MIB + 100), "", "the nearest are 1048576 and 1049088"),
         (Some(2 * MIB), "bands/0A", "its name must be a,"),
-        (Some(2 * MIB), "bands/2", "expected at most 1048576 bytes"),
+        (Some(2 * MIB), "bands/2", "bands/2 has 1 byte past the end"),
     ];
     for (to, name, why) in cases {
         let case = StoreCase::new(Arc::new(MemoryStore::default()), MIB, false);

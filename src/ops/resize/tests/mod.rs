@@ -6,7 +6,7 @@ mod apfs;
 use super::*;
 use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::fs::hfsplus::build::{Options, Plan as NewVolume};
-use crate::fs::hfsplus::{HfsPlusMut, WriteOptions, check};
+use crate::fs::hfsplus::{HfsPlusMut, WriteOptions, check, compare_headers};
 use crate::fs::source::Tree;
 use crate::fs::{
     FileSystem, FileSystemExt, FileSystemMut, FileSystemMutExt, Fork, NewKind, NewNode, Timestamp,
@@ -78,6 +78,7 @@ fn lived_in(len: u64, around: Around, journaled: bool) -> PowerCut {
         block_size: Some(512),
         created,
         latest: None,
+        opens: false,
         identifier: 1,
     };
     NewVolume::new(Tree::empty(created), options)
@@ -144,6 +145,18 @@ fn check_kept(store: &PowerCut) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no change is refused because the headers of an HFS+ volume disagree.
+fn check_headers(store: &PowerCut) -> Result<()> {
+    let disk = disk(store);
+    let map = probe(&*disk)?;
+    for volume in find_volumes(&disk, map.as_ref())? {
+        if volume.format.is_hfs_plus() {
+            assert_eq!(compare_headers(volume.device().clone(), &Silent)?, None);
+        }
+    }
+    Ok(())
+}
+
 fn sound(store: &PowerCut) {
     let disk = disk(store);
     let map = probe(&*disk).unwrap();
@@ -170,6 +183,7 @@ fn cut_while_resized(store: &PowerCut, around: Around, to: u64) {
     for crash in store.crashes_from(start, 5, 1) {
         let what = |error| panic!("{around:?}, {from} to {to}, {crash:?}: {error}");
         check_kept(&crash.store).unwrap_or_else(what);
+        check_headers(&crash.store).unwrap_or_else(what);
         resize_to(&crash.store, to).unwrap_or_else(what);
         sound(&crash.store);
         check_kept(&crash.store).unwrap_or_else(what);

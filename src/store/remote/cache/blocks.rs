@@ -146,7 +146,7 @@ impl Block {
         let found = crc32fast::hash(into);
         if found != self.sum {
             let message = format!("expected a checksum of {:08x}, found {found:08x}", self.sum);
-            return Err(Error::corrupt(LAYER, at, message).in_file(BLOCKS));
+            return Err(Error::corrupt(LAYER, at, message).in_part(BLOCKS));
         }
         Ok(())
     }

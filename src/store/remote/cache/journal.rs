@@ -351,7 +351,7 @@ pub(super) fn load(store: &dyn Store) -> Result<Stored> {
             LAYER,
             format!("expected at most {MAX_LEN} bytes, found {len}"),
         )
-        .in_file(JOURNAL));
+        .in_part(JOURNAL));
     }
     let blocks = store.stat(BLOCKS)?.map_or(0, |meta| meta.len / PAGE);
     parse(&file.read_vec(0, len as usize)?, blocks)
@@ -363,7 +363,7 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
     while let Some(document) = record_at(bytes, at) {
         found
             .take(document, blocks)
-            .map_err(|error| error.in_file(JOURNAL))?;
+            .map_err(|error| error.in_part(JOURNAL))?;
         at += FRAME + document.len();
     }
     // Only the last record can be torn. If another one begins in it, this one was flushed and is

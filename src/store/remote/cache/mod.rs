@@ -378,5 +378,5 @@ fn odd(
 ) -> Error {
     Error::new(Kind::Corrupt, LAYER, expected)
         .at(at as u64)
-        .in_file(name)
+        .in_part(name)
 }

@@ -4,10 +4,11 @@ use crate::container::sparsebundle::Bundle;
 use crate::device::BlockDevice;
 use crate::fs::apfs::{Locking, Summary};
 use crate::open::{ArchiveLayer, Layer, Volume};
+use crate::size::counted;
 use crate::{Result, size};
 
-/// Returns name and description of a layer; for volumes, of each.
-pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
+/// Returns the name of a layer and a sentence about it; for volumes, those of each, which are opened.
+pub fn layer_facts(layer: &Layer) -> Vec<(String, String)> {
     let one = |name: &str, what: String| vec![(name.to_owned(), what)];
     let exact = |bytes: u64| format!("{:#}", size::display(bytes));
     match layer {
@@ -41,27 +42,27 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             one(
                 "sparse image",
                 format!(
-                    "a disk of {} in {} bands",
+                    "a disk of {} in {}",
                     exact(image.info().len),
-                    usage.bands
+                    counted(usage.bands, "band")
                 ),
             )
         }
         Layer::Asif(image) => one(
             "ASIF",
             format!(
-                "a disk of {} in {} chunks",
+                "a disk of {} in {}",
                 exact(image.info().len),
-                image.usage().data
+                counted(image.usage().data, "chunk")
             ),
         ),
         Layer::Udif(udif) => {
             let format = udif.format();
             let what = format!(
-                "{} ({format}), a disk of {} in {} chunks",
+                "{} ({format}), a disk of {} in {}",
                 format.description(),
                 exact(udif.info().len),
-                udif.usage().chunks
+                counted(udif.usage().chunks, "chunk")
             );
             one("UDIF", what)
         }
@@ -70,18 +71,15 @@ pub(super) fn describe(layer: &Layer) -> Vec<(String, String)> {
             one(
                 "layer",
                 format!(
-                    "{name}, a disk of {} in {} chunks",
+                    "{name}, a disk of {} in {}",
                     exact(file.image.info().len),
-                    file.image.usage().data
+                    counted(file.image.usage().data, "chunk")
                 ),
             )
         }
         Layer::Stack(stack) => one("stack", format!("a disk of {}", exact(stack.info().len))),
         Layer::Partitions(map) => {
-            let mut what = match map.partitions.len() {
-                1 => "1 partition".to_owned(),
-                n => format!("{n} partitions"),
-            };
+            let mut what = counted(map.partitions.len() as u64, "partition");
             if let [problem, more @ ..] = &map.problems[..] {
                 what += &format!("; {}", problem.message());
                 what += &if more.is_empty() {
@@ -105,9 +103,9 @@ fn archive_facts(archive: &ArchiveLayer) -> String {
     );
     if let Some(root) = &description.root {
         facts += &format!(
-            ", {:#} of contents in {} segments",
+            ", {:#} of contents in {}",
             size::display(root.size),
-            root.segments()
+            counted(root.segments(), "segment")
         );
     }
     facts

@@ -1,0 +1,124 @@
+//! Data stored past the end of a disk, which an operation would remove or make part of the disk.
+
+use std::sync::Arc;
+
+use super::evidence::{self, Depth, Fact};
+use super::{OpenOptions, compare_lists, contents, unstored};
+use crate::Result;
+use crate::container::Orphan;
+use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
+use crate::decision::{Alternative, Undecided};
+use crate::device::BlockDevice;
+use crate::progress::{Progress, Silent};
+
+/// Refuses an operation on the bands of `bundle` that would remove files past the end of the disk, or
+/// that depends on the band size while the lengths of files suggest another one, unless a map or
+/// volume has the length of the disk, everything on it is in order and nothing in use lacks storage.
+/// Lists the bands, once for an open bundle.
+///
+/// [`Kind::Undecided`] otherwise.
+pub(crate) fn check_leftovers(
+    bundle: &Bundle,
+    disk: &Arc<dyn BlockDevice>,
+    options: &OpenOptions<'_>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    if bundle.are_leftovers_resolved() {
+        return Ok(());
+    }
+    let Some(lens) = bundle.band_lens(progress)? else {
+        return Ok(());
+    };
+    let size = disk.info().len;
+    let geometry = BundleGeometry {
+        size,
+        band_size: bundle.band_size(),
+        version: bundle.version(),
+    };
+    let longer = longer_bands(geometry, &lens);
+    let leftovers: Vec<Fact> = compare_lists::misplaced(geometry, &lens)
+        .into_iter()
+        .filter(|fact| matches!(fact, Fact::BandsPastEnd(_)))
+        .collect();
+    if leftovers.is_empty() && longer.is_none() {
+        bundle.resolve_leftovers();
+        return Ok(());
+    }
+    let mut found = evidence::of_disk(disk, options, Depth::Full, progress)?;
+    leftovers.into_iter().for_each(|fact| found.add(fact));
+    let is_confirmed = longer.is_none() || found.has_sound_volume();
+    if is_confirmed && found.is_consistent_but_for_leftovers() && is_all_stored(disk, progress)? {
+        bundle.resolve_leftovers();
+        return Ok(());
+    }
+    if let Some(longer) = longer {
+        let alternative = |band_size, evidence: &str| Alternative {
+            assume: format!("band-size={band_size}"),
+            evidence: evidence.to_owned(),
+        };
+        return Err(Undecided {
+            what: format!(
+                "the band size is {}, but there are bands of {longer} bytes",
+                geometry.band_size
+            ),
+            alternatives: vec![
+                alternative(longer, "the length of bands"),
+                alternative(geometry.band_size, "the lists record it"),
+            ],
+        }
+        .into_error("sparse bundle"));
+    }
+    Err(Undecided {
+        what: format!(
+            "bands are stored past the end of the disk of {size} bytes, and nothing decides \
+             whether they belong to it"
+        ),
+        alternatives: vec![Alternative {
+            assume: format!("size={size}"),
+            evidence: found.description(),
+        }],
+    }
+    .into_error("sparse bundle"))
+}
+
+/// Refuses to grow a disk in a file that stores `orphans` past its end, which are removed first, unless a
+/// map or volume has the length of the disk, everything on it is in order and all that is in use is
+/// stored. [`Kind::Undecided`] otherwise.
+pub(crate) fn check_past_end(
+    disk: &Arc<dyn BlockDevice>,
+    orphans: &[Orphan],
+    layer: &'static str,
+) -> Result<()> {
+    let Some(first) = orphans.iter().find(|orphan| orphan.is_past_end) else {
+        return Ok(());
+    };
+    let found = evidence::of_disk(disk, &OpenOptions::default(), Depth::Full, &Silent)?;
+    if found.is_consistent() && is_all_stored(disk, &Silent)? {
+        return Ok(());
+    }
+    Err(Undecided {
+        what: format!(
+            "{}, and nothing decides whether it belongs to it",
+            first.what
+        ),
+        alternatives: vec![Alternative {
+            assume: "orphans=remove".into(),
+            evidence: found.description(),
+        }],
+    }
+    .into_error(layer))
+}
+
+/// Returns true if every place of `disk` that its volumes use is stored: what is stored past its end is no
+/// part of it then.
+fn is_all_stored(disk: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<bool> {
+    let disk = &evidence::recovered(disk)?;
+    let (map, volumes) = contents::find(disk)?;
+    let found = unstored::find(disk, map.as_ref(), &volumes, progress)?;
+    Ok(found.places.is_empty())
+}
+
+/// Returns a band size that the lengths of the files support better than the lists.
+fn longer_bands(geometry: BundleGeometry, lens: &[(u64, u64)]) -> Option<u64> {
+    sparsebundle::band_size_by_lengths(geometry.band_size, lens.iter().map(|(_, len)| *len))
+}
