@@ -115,7 +115,7 @@ fn a_cut_leaves_the_checkpoint_before_or_after() {
             read_into(&fs, fs.root(), "", &mut world);
             states.push((store.position(), world.clone()));
             if seed == 2 && round == 4 {
-                fs.take_snapshot(SNAPSHOT).unwrap();
+                fs.take_snapshot(SNAPSHOT, None).unwrap();
                 snapshot = Some((store.position(), world));
             }
         }

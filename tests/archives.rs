@@ -30,6 +30,7 @@ fn volume(tree: Tree) -> Result<HfsPlus, Error> {
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
+        opens: false,
         identifier: 42,
     };
     let plan = Plan::new(tree, options)?;

@@ -101,7 +101,8 @@ fn what_shows_no_sign_of_a_disk_is_refused_unless_told() {
         let path = scratch.file(name, &bytes);
         let error = refused(&path);
         let (kind, message) = match bytes.len() {
-            ..512 => (Kind::Corrupt, "shorter than one sector"),
+            0 => (Kind::Corrupt, "is empty"),
+            1..512 => (Kind::Unsupported, "shorter than one sector"),
             _ => (Kind::Unsupported, "unknown format"),
         };
         assert_eq!(error.kind(), kind, "{error}");

@@ -36,6 +36,7 @@ fn options() -> Options {
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
+        opens: false,
         identifier: 42,
     }
 }

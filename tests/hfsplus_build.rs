@@ -24,6 +24,7 @@ fn options() -> Options {
         block_size: None,
         created: CREATED,
         latest: None,
+        opens: false,
         identifier: 42,
     }
 }

@@ -38,6 +38,7 @@ fn plan(name: &str, files: u8) -> Plan {
         block_size: None,
         created: Timestamp::from_seconds(1_700_000_000),
         latest: None,
+        opens: false,
         identifier: 1,
     };
     Plan::new(tree, options).unwrap()

@@ -52,6 +52,7 @@ fn damaged() -> PowerCut {
         block_size: None,
         created,
         latest: None,
+        opens: false,
         identifier: 1,
     };
     Plan::new(tree, options)
@@ -138,6 +139,7 @@ fn with_files() -> (Vec<u8>, usize, usize) {
         block_size: None,
         created,
         latest: None,
+        opens: false,
         identifier: 1,
     };
     let device = Memory::zeros(8 << 20);

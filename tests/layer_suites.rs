@@ -94,6 +94,7 @@ fn empty(apfs: bool) -> Arc<dyn BlockDevice> {
             block_size: None,
             created: CREATED,
             latest: None,
+            opens: false,
             identifier: 1,
         };
         let plan = hfsplus::build::Plan::new(tree, options).unwrap();

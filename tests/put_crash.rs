@@ -51,6 +51,7 @@ fn empty(apfs: bool) -> PowerCut {
             block_size: None,
             created: CREATED,
             latest: None,
+            opens: false,
             identifier: 1,
         };
         hfsplus::build::Plan::new(tree, options)

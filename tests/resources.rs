@@ -42,7 +42,7 @@ fn change(
     edit(path, options, &OpenOptions::default(), &Silent, change)
 }
 
-fn with_licence(resources: &mut Vec<Resource>) -> Result<()> {
+fn with_license(resources: &mut Vec<Resource>) -> Result<()> {
     add(resources, license("Do as you like.\n".as_bytes())?, false)
 }
 
@@ -75,16 +75,16 @@ fn scratch(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_licence_comes_and_goes() {
+fn a_license_comes_and_goes() {
     let (folder, path) = scratch(&sample::image(&disk(), Some(Codec::Zlib)));
     let before = fs::read(&path).unwrap();
-    change(&path, &EditOptions::default(), with_licence).unwrap();
+    change(&path, &EditOptions::default(), with_license).unwrap();
     assert_eq!(
         kinds(&path, &disk()),
         ["LPic", "STR#", "TEXT", "plst", "styl"]
     );
     // Repeating it changes nothing; a different one is a conflict, unless it may replace the first.
-    change(&path, &EditOptions::default(), with_licence).unwrap();
+    change(&path, &EditOptions::default(), with_license).unwrap();
     let with = fs::read(&path).unwrap();
     let other = || license("Do not.\n".as_bytes()).unwrap();
     let error = change(&path, &EditOptions::default(), |resources| {
@@ -121,7 +121,7 @@ fn a_licence_comes_and_goes() {
 }
 
 #[test]
-fn there_is_one_licence() {
+fn there_is_one_license() {
     let (_folder, path) = scratch(&sample::image(&disk(), None));
     let add = |text: &str, replace| {
         let new = license(text.as_bytes()).unwrap();
@@ -149,10 +149,10 @@ fn another_file_leaves_the_old_one_as_it_is() {
         target: Some(&new),
         ..EditOptions::default()
     };
-    change(&path, &options, with_licence).unwrap();
+    change(&path, &options, with_license).unwrap();
     assert!(fs::read(&path).unwrap() == before && kinds(&new, &disk()).len() == 5);
     assert_eq!(
-        change(&path, &options, with_licence).unwrap_err().kind(),
+        change(&path, &options, with_license).unwrap_err().kind(),
         Kind::Conflict
     );
     change(
@@ -161,7 +161,7 @@ fn another_file_leaves_the_old_one_as_it_is() {
             overwrite: true,
             ..options
         },
-        with_licence,
+        with_license,
     )
     .unwrap();
 }
@@ -214,7 +214,7 @@ fn a_signature_is_not_lost_unasked() {
     let signed = sample::signed(&sample::image(&disk(), Some(Codec::Lzfse)));
     let (_folder, path) = scratch(&signed);
     assert_eq!(kinds(&path, &disk()), ["plst"]);
-    let error = change(&path, &EditOptions::default(), with_licence).unwrap_err();
+    let error = change(&path, &EditOptions::default(), with_license).unwrap_err();
     assert!(
         error.kind() == Kind::ReadOnly && error.message().contains("signature"),
         "{error}"
@@ -226,7 +226,7 @@ fn a_signature_is_not_lost_unasked() {
             remove_signature: true,
             ..EditOptions::default()
         },
-        with_licence,
+        with_license,
     )
     .unwrap();
     assert!(
@@ -249,10 +249,10 @@ fn the_first_of_a_set_holds_them() {
         remove_signature: false,
     };
     let files = segment(&open(&path).unwrap(), &first, &options, &Silent).unwrap();
-    change(&first, &EditOptions::default(), with_licence).unwrap();
+    change(&first, &EditOptions::default(), with_license).unwrap();
     assert_eq!(kinds(&first, &disk()).len(), 5);
     assert_eq!(
-        change(&files[1], &EditOptions::default(), with_licence)
+        change(&files[1], &EditOptions::default(), with_license)
             .unwrap_err()
             .kind(),
         Kind::Invalid
@@ -272,7 +272,7 @@ fn a_binary_resource_fork_is_written_back_as_a_list() {
                 vec!["vers"]
             }
         );
-        change(&path, &EditOptions::default(), with_licence).unwrap();
+        change(&path, &EditOptions::default(), with_license).unwrap();
         let kinds = kinds(&path, &disk());
         assert!(
             kinds.contains(&"vers".into()) && kinds.contains(&"TEXT".into()),
@@ -301,7 +301,7 @@ fn a_link_stays_a_link() {
     let (folder, path) = scratch(&sample::image(&disk(), None));
     let link = folder.path().join("link.dmg");
     std::os::unix::fs::symlink("a.dmg", &link).unwrap();
-    change(&link, &EditOptions::default(), with_licence).unwrap();
+    change(&link, &EditOptions::default(), with_license).unwrap();
     assert!(link.symlink_metadata().unwrap().is_symlink());
     assert_eq!(kinds(&path, &disk()).len(), 5);
 }

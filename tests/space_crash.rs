@@ -52,6 +52,7 @@ fn use_up(disk: Arc<dyn BlockDevice>) -> Files {
         block_size: Some(4096),
         created,
         latest: None,
+        opens: false,
         identifier: 3,
     };
     Plan::new(Tree::empty(created), options)

@@ -534,7 +534,7 @@ fn a_band_in_three_places_is_left_in_one() {
         disk.write_at(100, b"new").unwrap();
         disk.flush().unwrap();
         assert_eq!(slots(&file), left, "{zeros}");
-        // What another copy held stays: one of the labels may be wrong.
+        // The contents of another copy stay: one of the labels may be wrong.
         let copies = [0, 2, 1][zeros];
         assert_eq!(disk.orphans().unwrap().len(), copies, "{zeros}");
         let now = file.to_vec();

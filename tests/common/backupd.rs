@@ -460,6 +460,7 @@ pub(crate) fn hfs_plus(
         block_size: None,
         created: moment,
         latest: None,
+        opens: false,
         identifier: 7,
     };
     let tree = Tree {
@@ -583,7 +584,10 @@ pub(crate) fn apfs(history: &History, extra: impl FnOnce(&dyn FileSystemMut, Nod
         rename(&working, &done);
         volume.sync().unwrap();
         volume
-            .take_snapshot(&format!("com.apple.TimeMachine.{}.backup", backup.date))
+            .take_snapshot(
+                &format!("com.apple.TimeMachine.{}.backup", backup.date),
+                None,
+            )
             .unwrap();
         rename(&done, &format!("{}.previous", backup.date));
         volume.unmount().unwrap();

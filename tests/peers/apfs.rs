@@ -206,7 +206,7 @@ fn apfsck_snapshots() {
             })
             .expect("a volume that can be changed");
             volume
-                .take_snapshot(&format!("snapshot {round}"))
+                .take_snapshot(&format!("snapshot {round}"), None)
                 .expect("a snapshot");
             drop((volume, container, opened));
             change(&image, 4 * seed + round, 3);

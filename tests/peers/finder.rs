@@ -127,7 +127,7 @@ fn make(scratch: &Path, format: Format, places: u32) -> PathBuf {
         look: Some(look),
         epoch: Some(Timestamp::from_seconds(1_700_000_000)),
         resources: if format.is_udif() {
-            license(b"be nice\n").expect("a licence")
+            license(b"be nice\n").expect("a license")
         } else {
             Vec::new()
         },

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::newc::Archive;
-use crate::programs::{Program, qemu_value, run, run_text};
+use super::newc::Archive;
+use super::programs::{Program, qemu_value, run, run_text};
 
 pub(crate) const QEMU: Program = Program::Command(&["qemu-system-x86_64"]);
 /// Programs that [`Guest::boot`] requires.
@@ -114,7 +114,7 @@ impl Guest {
             self.files
                 .push((library.into(), 0o755, read(library.as_ref())));
         }
-        let scratch = crate::scratch();
+        let scratch = super::scratch();
         let bare = scratch.path().join("bare");
         let stripped = Command::new("strip")
             .arg("-o")
@@ -168,7 +168,7 @@ impl Guest {
         let linux = Program::GuestLinux
             .find()
             .unwrap_or_else(|why| panic!("{why}"));
-        let scratch = crate::scratch();
+        let scratch = super::scratch();
         let initrd = scratch.path().join("initrd");
         std::fs::write(&initrd, self.ram_disk(&linux)).expect("writing the initial RAM disk");
         let results = scratch.path().join("results");
