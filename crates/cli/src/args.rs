@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{Command, Info};
 use crate::global_args::{Global, TERM_WIDTH};
@@ -66,8 +66,19 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
             }
             _ => refuse(with_plain_value(best_first(error)), &words),
         });
+    crate::failure::set_verb(verb_of(&matches));
     Cli::from_arg_matches_mut(&mut matches)
         .unwrap_or_else(|error| refuse(error.format(&mut command), &words))
+}
+
+/// Returns the names of a verb and of its part: `timemachine restore`.
+fn verb_of(matches: &ArgMatches) -> String {
+    let (mut names, mut at) = (Vec::new(), matches);
+    while let Some((name, inner)) = at.subcommand() {
+        names.push(name);
+        at = inner;
+    }
+    names.join(" ")
 }
 
 /// Returns true if `--json` is one of the options.
@@ -134,8 +145,33 @@ fn reason(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Reverses the suggested verbs, as clap lists the most similar one last.
+/// Returns true if all options of this name are hidden.
+fn is_hidden(option: &str) -> bool {
+    fn options(command: &clap::Command, name: &str, all: &mut Vec<bool>) {
+        let named = command
+            .get_arguments()
+            .filter(|arg| arg.get_long() == Some(name));
+        all.extend(named.map(clap::Arg::is_hide_set));
+        command
+            .get_subcommands()
+            .for_each(|verb| options(verb, name, all));
+    }
+    let mut all = Vec::new();
+    // Verbs get their options when they are built.
+    let mut command = Cli::command();
+    command.build();
+    options(&command, option.trim_start_matches("--"), &mut all);
+    !all.is_empty() && all.into_iter().all(|is_hidden| is_hidden)
+}
+
+/// Reverses the suggested verbs, as clap lists the most similar one last, and suggests no hidden
+/// option.
 fn best_first(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(option)) = error.get(ContextKind::SuggestedArg)
+        && is_hidden(option)
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
     let suggested = error.remove(ContextKind::SuggestedSubcommand);
     if let Some(ContextValue::Strings(mut verbs)) = suggested {
         verbs.reverse();

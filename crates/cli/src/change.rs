@@ -199,7 +199,17 @@ fn change_opened<V: Deref<Target = dyn FileSystemMut>, T>(
         );
     }
     let opening = changing.opening.forced(changing.force);
-    let image = opening.change(&address.image, output)?;
+    let image = opening.change(&address.image, output).map_err(|failure| {
+        // Of an image that cannot be changed, or a disk that is mounted read-only.
+        if failure.is_of_read_only() && failure.reason().is_none() {
+            failure.hint(
+                "use `--shadow FILE` to write changes to another file, or `bandsaw convert` to \
+                 create a writable copy",
+            )
+        } else {
+            failure
+        }
+    })?;
     let fs = open(&opening, &image, address)
         .map_err(|error| match error.kind() {
             Kind::Undecided => source::advise(error.in_file(image.path()), &address.image),
@@ -243,6 +253,18 @@ pub(crate) fn try_resolve(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<Op
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns true if an address ends in a slash, and so can only name a folder.
+pub(crate) fn names_folder(address: &OsStr) -> bool {
+    address.as_encoded_bytes().ends_with(b"/")
+}
+
+/// Returns the error for a target that ends in a slash and is not an existing folder.
+pub(crate) fn not_a_folder(verb: &'static str, path: &str) -> Error {
+    Error::new(Kind::NotFound, verb, "is not an existing folder")
+        .because(Reason::NoSuchPath)
+        .named(format!("{path}/"))
 }
 
 /// Returns the parent folder of a path and the name in it. The root has no parent.

@@ -148,6 +148,33 @@ impl CompressionArgs {
     }
 }
 
+/// The same options, and the level.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LevelCompressionArgs {
+    /// Set the level of zlib for --compress: 1 to 9 (default: 5)
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = COMPRESSION,
+        requires = "compress",
+        value_parser = clap::value_parser!(u8).range(1..=9)
+    )]
+    level: Option<u8>,
+    #[command(flatten)]
+    compressing: CompressionArgs,
+}
+
+impl LevelCompressionArgs {
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.compressing.is_wanted()
+    }
+
+    /// Returns the options for the library; `None` if nothing is compressed.
+    pub(crate) fn options(&self) -> Outcome<Option<CompressOptions>> {
+        self.compressing.options(self.level)
+    }
+}
+
 /// The totals of all files, as `--json` prints them.
 #[derive(Debug, Serialize, Default)]
 pub(crate) struct Totals {

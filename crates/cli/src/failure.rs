@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::{fmt, io};
 
-use bandsaw::error::Place;
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, Kind, Reason};
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ pub(crate) struct Failure {
     /// The exit code if the kind of error does not determine it.
     exit: Option<Exit>,
     hint: Option<Cow<'static, str>>,
+    /// True if the default hint does not help.
+    is_unhinted: bool,
 }
 
 impl Failure {
@@ -92,6 +95,12 @@ impl Failure {
                 .is_some_and(|kind| refusals.contains(&kind))
     }
 
+    /// Returns true if the image is read-only, or on a disk that is mounted read-only.
+    pub(crate) fn is_of_read_only(&self) -> bool {
+        self.error.kind() == Kind::ReadOnly
+            || self.error.io_kind() == Some(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
     /// Returns true if the failure has already been reported.
     pub(crate) fn is_reported(&self) -> bool {
         matches!(self.exit, Some(Exit::Reported(_)))
@@ -105,9 +114,23 @@ impl Failure {
         }
     }
 
+    /// Returns the outcome of a comparison that found differences, which has its own exit code.
+    pub(crate) fn differs() -> Self {
+        Self {
+            exit: Some(Exit::Differs),
+            ..Self::from(Error::invalid("comparison", "there are differences"))
+        }
+    }
+
     /// Returns the same failure with this hint.
     pub(crate) fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Returns the same failure without the default hint: the verb has given its advice.
+    pub(crate) fn without_hint(mut self) -> Self {
+        self.is_unhinted = true;
         self
     }
 
@@ -144,15 +167,20 @@ impl Failure {
     }
 
     /// Returns the error for a document.
-    pub(crate) fn described(&self) -> Described {
-        Described {
+    pub(crate) fn described(&self) -> ErrorInfo {
+        ErrorInfo {
             hint: self
                 .hint
                 .clone()
                 .or_else(|| hint(&self.error))
                 .map(Cow::into_owned),
-            ..Described::new(&self.error)
+            ..ErrorInfo::new(&self.error)
         }
+    }
+
+    /// Returns the command that ends the use of an image by this program, if that is the failure.
+    pub(crate) fn way_out(&self) -> Option<String> {
+        in_use::hint(&self.error)
     }
 
     /// Returns the error as text.
@@ -168,17 +196,19 @@ impl Failure {
             Some(_) => None,
         };
         let own = self.hint.clone().or(in_use.map(Cow::Owned));
-        let hint = own.or_else(|| hint(&self.error));
-        if matches!(exit, Exit::Reported(_) | Exit::NothingToDo) {
+        let hint = own
+            .or_else(|| hint(&self.error))
+            .filter(|_| !self.is_unhinted);
+        if matches!(exit, Exit::Reported(_) | Exit::NothingToDo | Exit::Differs) {
             // There is nothing more to report.
         } else if exit == Exit::BrokenPipe {
             // The reader has exited (`bandsaw ls image | head`), so there is nothing to report.
         } else if output.json() {
             output.json_line(&Report {
-                error: Described {
+                error: ErrorInfo {
                     exit: Some(exit.code()),
                     hint: hint.map(Cow::into_owned),
-                    ..Described::new(&self.error)
+                    ..ErrorInfo::new(&self.error)
                 },
             });
         } else if matches!(exit, Exit::Signal(_)) {
@@ -196,11 +226,38 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self {
-            error,
+            error: of_verb(error),
             exit: None,
             hint: None,
+            is_unhinted: false,
         }
     }
+}
+
+/// The running verb, such as `timemachine restore`.
+static VERB: OnceLock<String> = OnceLock::new();
+
+/// Operations of the library under names of verbs, which other verbs use too.
+const OPERATIONS: [&str; 8] = [
+    "compress", "create", "extract", "format", "mount", "put", "resize", "trim",
+];
+
+/// Sets the name of the verb, for errors of operations that it shares with others.
+pub(crate) fn set_verb(verb: String) {
+    let _ = VERB.set(verb);
+}
+
+/// Returns the error of an operation under the name of the running verb.
+fn of_verb(error: Error) -> Error {
+    match VERB.get() {
+        Some(verb) if OPERATIONS.contains(&error.layer()) => error.of_layer(verb),
+        _ => error,
+    }
+}
+
+/// Returns an error for a list in a document.
+pub(crate) fn described(error: &Error) -> ErrorInfo {
+    ErrorInfo::new(&of_verb(error.duplicate()))
 }
 
 /// In this crate a bare `io::Error` always comes from standard output.
@@ -223,7 +280,7 @@ pub(crate) struct Failures(Vec<Failure>);
 impl Failures {
     /// Keeps a failure, and returns its description for the document. Interruptions, and a closed
     /// pipe, are returned at once.
-    pub(crate) fn split<T>(&mut self, done: Outcome<T>) -> Outcome<(Option<T>, Option<Described>)> {
+    pub(crate) fn split<T>(&mut self, done: Outcome<T>) -> Outcome<(Option<T>, Option<ErrorInfo>)> {
         match done {
             Ok(done) => Ok((Some(done), None)),
             Err(failure) if failure.kind() == Kind::Cancelled => Err(failure),
@@ -278,6 +335,7 @@ enum Exit {
     Warned,
     Undecided,
     NothingToDo,
+    Differs,
     BrokenPipe,
     Signal(u8),
     Reported(u8),
@@ -316,6 +374,7 @@ impl Exit {
             Self::Warned => 8,
             Self::Undecided => 9,
             Self::NothingToDo => 10,
+            Self::Differs => 11,
             Self::BrokenPipe => 128 + 13,
             Self::Signal(signal) => 128 + signal,
             Self::Reported(code) => code,
@@ -348,9 +407,10 @@ pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
     ),
     (
         "9",
-        "repair: a decision is required (`--assume`, `--accept-loss`); timemachine keep: a whole copy has to be permitted; nothing was changed",
+        "repair: a decision is required (`--assume`, `--accept-loss`); timemachine keep: a whole copy has to be permitted; erase-keys: not confirmed; nothing was changed",
     ),
     ("10", "repair: nothing to repair, and nothing is wrong"),
+    ("11", "diff, evidence verify: there are differences"),
     (
         "130",
         "interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP, 141 if the reader of the output has exited",
@@ -375,7 +435,9 @@ fn hint(error: &Error) -> Option<Cow<'static, str>> {
         Kind::Io => match error.io_kind()? {
             io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
             io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
-            io::ErrorKind::ReadOnlyFilesystem => Some("name a target on another file system"),
+            io::ErrorKind::ReadOnlyFilesystem => Some(
+                "the disk that holds the file is mounted read-only: use a copy on another disk",
+            ),
             io::ErrorKind::FileTooLarge => Some(
                 "raise the limit on the size of files (`ulimit -f`), or use another file system",
             ),
@@ -434,6 +496,12 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
         Reason::NoVolumes | Reason::NoSuchVolume => {
             format!("run `bandsaw info {image}` to see its contents")
         }
+        Reason::NoSuchSnapshot => match error.file().and_then(|image| image.rsplit_once('@')) {
+            Some((bundle, _)) => {
+                format!("run `bandsaw snapshot list {bundle}` to list the snapshots")
+            }
+            None => return None,
+        },
         Reason::CaseIgnored => "create a case-sensitive volume (--fs apfs-case-sensitive or --fs \
                                 hfsx), or rename one of the two"
             .into(),
@@ -448,103 +516,18 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
 /// An error under `--json`.
 #[derive(Serialize)]
 struct Report {
-    error: Described,
-}
-
-/// An error in a document of `--json`.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Described {
-    pub(crate) kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) exit: Option<u8>,
-    pub(crate) message: String,
-    pub(crate) layer: String,
-    /// The file of the host in which the error occurred.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) offset: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hint: Option<String>,
-}
-
-impl Described {
-    /// Returns the error with its whole text.
-    pub(crate) fn new(error: &Error) -> Self {
-        let (offset, name) = match error.place() {
-            Place::None => (None, None),
-            Place::Offset(offset) => (Some(*offset), None),
-            Place::Name(name) => (None, Some(name.clone())),
-        };
-        Self {
-            kind: kind_name(error.kind()),
-            reason: error.reason().map(|reason| code(reason.name())),
-            exit: None,
-            message: error.to_string(),
-            layer: layer_code(error.layer()),
-            path: error.file().map(str::to_owned),
-            offset,
-            name,
-            hint: None,
-        }
-    }
-
-    /// Returns the error with its message alone, where its place is shown beside it.
-    pub(crate) fn brief(error: &Error) -> Self {
-        Self {
-            message: error.message().to_owned(),
-            path: None,
-            ..Self::new(error)
-        }
-    }
-}
-
-/// Returns a code of the library in the form of the JSON vocabulary: `in_use` for `in-use`.
-pub(crate) fn code(name: &str) -> String {
-    name.replace('-', "_")
-}
-
-/// Returns the code of a layer or option: `gpt_header` for `gpt header`, `passfile` for
-/// `--passfile`.
-pub(crate) fn layer_code(layer: &str) -> String {
-    let layer = layer.to_lowercase().replace('+', "_plus");
-    let words = layer.split(|character: char| !character.is_ascii_alphanumeric());
-    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-    words.join("_")
+    error: ErrorInfo,
 }
 
 /// Prints a usage error that the parser of the command line found.
 pub(crate) fn report_usage(reason: &str, message: &str, hint: Option<&str>, output: &Output) {
     let error = Error::invalid("command line", message.to_owned());
     output.json_line(&Report {
-        error: Described {
+        error: ErrorInfo {
             reason: Some(reason.to_owned()),
             exit: Some(Exit::Usage.code()),
             hint: hint.map(str::to_owned),
-            ..Described::brief(&error)
+            ..ErrorInfo::brief(&error)
         },
     });
-}
-
-/// Returns the stable name of a kind, for programs.
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Io => "io",
-        Kind::Corrupt => "corrupt",
-        Kind::Unsupported => "unsupported",
-        Kind::WrongKey => "wrong_key",
-        Kind::OutOfRange => "out_of_range",
-        Kind::ReadOnly => "read_only",
-        Kind::NotFound => "not_found",
-        Kind::Conflict => "conflict",
-        Kind::Limit => "limit",
-        Kind::Invalid => "invalid",
-        Kind::Undecided => "undecided",
-        Kind::Cancelled => "cancelled",
-        _ => "other",
-    }
 }

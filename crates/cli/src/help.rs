@@ -72,7 +72,12 @@ const GROUPS: [(&str, &[&str]); 9] = [
         ],
     ),
     ("Space", &["du", "trim", "reband", "advise"]),
-    ("Integrity", &["verify", "checksum", "diagnose", "report"]),
+    (
+        "Integrity",
+        &[
+            "verify", "checksum", "diagnose", "report", "diff", "evidence",
+        ],
+    ),
     (
         "Backups",
         &["timemachine", "health", "scrub", "watch", "send", "receive"],

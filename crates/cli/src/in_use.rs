@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bandsaw::address::{ImagePath, redacted, shown};
+use bandsaw::open::Image;
 use bandsaw::{Error, Reason};
 use bandsaw_registry::{Entry, Registry, Use};
 
@@ -14,8 +15,8 @@ pub(crate) fn explain(error: Error, image: &ImagePath) -> Failure {
     let Some(entry) = entry_of(image.as_path()) else {
         return error.into();
     };
-    let message = format!("in use by {}", user(&entry));
-    let error = Error::conflict("cannot open", message)
+    let message = format!("cannot open: in use by {}", user(&entry));
+    let error = Error::conflict("image", message)
         .because(Reason::InUse)
         .in_file(image);
     Failure::from(error).hint(way_out(&entry))
@@ -28,12 +29,7 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
             .file()
             .filter(|_| error.reason() == Some(Reason::InUse))?,
     );
-    // The lock of a bundle is a file in it.
-    let image = [Some(file), file.parent()].into_iter().flatten();
-    let entry = image
-        .filter(|path| !path.as_os_str().is_empty())
-        .find_map(entry_of)?;
-    Some(way_out(&entry))
+    Some(way_out(&entry_of(file)?))
 }
 
 /// Returns the entry of an image that this program uses.
@@ -63,6 +59,22 @@ pub(crate) fn way_out(entry: &Entry) -> String {
             format!("run `bandsaw detach {folder}` first, or read the files in {folder}")
         }
         None => format!("run `bandsaw detach {}` first", entry.device),
+    }
+}
+
+/// Returns an entry with the properties of an image.
+pub(crate) fn entry(image: &Image, used: Use) -> Entry {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    Entry {
+        format: image.format().code().to_owned(),
+        layers: image
+            .overlays()
+            .map(|layer| absolute(&layer.path))
+            .collect(),
+        scheme: image.partitions().map(|map| map.scheme.to_string()),
+        size: image.disk().info().len,
+        encrypted: image.is_secret(),
+        ..Entry::new(used)
     }
 }
 

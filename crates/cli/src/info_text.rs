@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use bandsaw::ops::describe::{
+    ApfsInfo, ArchiveInfo, AsifInfo, BucketInfo, EncryptionInfo, ImageInfo, KeySlotInfo,
+    KeySlotKind, LayerInfo, PartitionMapInfo, SignatureContents, SparseImageInfo, StorageInfo,
+    UdifInfo, VolumeContents, VolumeDetails, VolumeInfo,
+};
 use bandsaw::size;
 
-use crate::image_json::{
-    ApfsJson, ArchiveJson, AsifJson, BucketJson, ContentJson, CryptJson, Details, ImageInfo,
-    LayerJson, MapJson, SparseImageJson, Storage, UdifJson, VolumeJson,
-};
 use crate::output::{Output, Style};
 use crate::text::{Table, counted, grouped};
 
@@ -34,15 +35,15 @@ pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) ->
         sheet.encryption(encryption)?;
     }
     match &report.storage {
-        Some(Storage::Udif(udif)) => sheet.chunks(udif)?,
-        Some(Storage::SparseImage(image)) => sheet.sparse_image(image)?,
-        Some(Storage::Asif(image)) => sheet.asif(image)?,
-        Some(Storage::Raw | Storage::SparseBundle(_)) | None => {}
+        Some(StorageInfo::Udif(udif)) => sheet.chunks(udif)?,
+        Some(StorageInfo::SparseImage(image)) => sheet.sparse_image(image)?,
+        Some(StorageInfo::Asif(image)) => sheet.asif(image)?,
+        Some(StorageInfo::Raw | StorageInfo::SparseBundle(_)) | None => {}
     }
     if let Some(bucket) = &report.bucket {
         sheet.bucket(bucket)?;
     }
-    if let Some(Storage::SparseBundle(bundle)) = &report.storage {
+    if let Some(StorageInfo::SparseBundle(bundle)) = &report.storage {
         let (used, all, size) = (
             grouped(bundle.allocated_bands),
             grouped(bundle.bands),
@@ -71,7 +72,7 @@ pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) ->
 }
 
 /// Writes the facts of one layer.
-pub(crate) fn layer(report: &LayerJson, output: &Output, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn layer(report: &LayerInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
     InfoWriter { output, out }.layer(report)
 }
 
@@ -105,8 +106,8 @@ impl InfoWriter<'_> {
         )
     }
 
-    fn archive(&mut self, archive: &ArchiveJson) -> io::Result<()> {
-        let ArchiveJson {
+    fn archive(&mut self, archive: &ArchiveInfo) -> io::Result<()> {
+        let ArchiveInfo {
             profile,
             description,
             ..
@@ -146,8 +147,8 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn encryption(&mut self, encryption: &CryptJson) -> io::Result<()> {
-        let CryptJson {
+    fn encryption(&mut self, encryption: &EncryptionInfo) -> io::Result<()> {
+        let EncryptionInfo {
             version,
             key_bits,
             block_size,
@@ -159,7 +160,7 @@ impl InfoWriter<'_> {
         )?;
         self.fact("", &format!("uuid {}", encryption.uuid))?;
         for way in &encryption.key_slots {
-            self.fact("", &format!("opens with {way}"))?;
+            self.fact("", &format!("opens with {}", key_slot(way)))?;
         }
         if encryption.locked {
             self.fact("locked", "a key is required to show more")?;
@@ -167,7 +168,7 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn bucket(&mut self, bucket: &BucketJson) -> io::Result<()> {
+    fn bucket(&mut self, bucket: &BucketInfo) -> io::Result<()> {
         let plain = match bucket.lagging {
             0 => "plain objects are up to date".to_owned(),
             lagging => format!(
@@ -188,7 +189,7 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn chunks(&mut self, udif: &UdifJson) -> io::Result<()> {
+    fn chunks(&mut self, udif: &UdifInfo) -> io::Result<()> {
         let count = counted(udif.chunks, "chunk", "chunks");
         self.fact(
             "chunks",
@@ -209,13 +210,13 @@ impl InfoWriter<'_> {
             None => "no".to_owned(),
             Some(signature) => match &signature.contents {
                 None => "yes, in an unknown form".to_owned(),
-                Some(contents) => format!("yes, {}", contents.text(self.output)),
+                Some(contents) => format!("yes, {}", signed_by(contents, self.output)),
             },
         };
         self.fact("signed", &signed)
     }
 
-    fn sparse_image(&mut self, image: &SparseImageJson) -> io::Result<()> {
+    fn sparse_image(&mut self, image: &SparseImageInfo) -> io::Result<()> {
         let (used, all) = (grouped(image.allocated_bands), grouped(image.bands));
         self.fact(
             "bands",
@@ -234,7 +235,7 @@ impl InfoWriter<'_> {
         }
     }
 
-    fn asif(&mut self, image: &AsifJson) -> io::Result<()> {
+    fn asif(&mut self, image: &AsifInfo) -> io::Result<()> {
         let count = |number: u64, what: &str| format!("{} {what}", grouped(number));
         let (data, tables) = (
             count(image.data_chunks, "with data"),
@@ -274,8 +275,8 @@ impl InfoWriter<'_> {
         Ok(())
     }
 
-    fn layer(&mut self, layer: &LayerJson) -> io::Result<()> {
-        let AsifJson {
+    fn layer(&mut self, layer: &LayerInfo) -> io::Result<()> {
+        let AsifInfo {
             layer_role,
             uuid,
             sector_size,
@@ -294,7 +295,7 @@ impl InfoWriter<'_> {
         }
     }
 
-    fn partitions(&mut self, map: &MapJson) -> io::Result<()> {
+    fn partitions(&mut self, map: &PartitionMapInfo) -> io::Result<()> {
         let count = counted(map.partitions.len() as u64, "partition", "partitions");
         self.fact(
             "map",
@@ -317,7 +318,7 @@ impl InfoWriter<'_> {
         write!(self.out, "{}", table.lines(&" ".repeat(2 + NAME)))
     }
 
-    fn volume(&mut self, volume: &VolumeJson) -> io::Result<()> {
+    fn volume(&mut self, volume: &VolumeInfo) -> io::Result<()> {
         writeln!(self.out)?;
         let place = match (volume.partition, volume.apfs().map(|apfs| apfs.number)) {
             (Some(partition), Some(number)) => format!("#{partition}.{number}"),
@@ -344,7 +345,7 @@ impl InfoWriter<'_> {
         }
     }
 
-    fn content(&mut self, volume: &VolumeJson, content: &ContentJson) -> io::Result<()> {
+    fn content(&mut self, volume: &VolumeInfo, content: &VolumeContents) -> io::Result<()> {
         self.fact("size", &exact(volume.size))?;
         self.fact("used", &exact(content.used))?;
         self.fact("free", &exact(content.free))?;
@@ -365,8 +366,8 @@ impl InfoWriter<'_> {
             },
         )?;
         match &volume.details {
-            Some(Details::Apfs(apfs)) => self.apfs(apfs)?,
-            Some(Details::HfsPlus { journaled, clean }) => {
+            Some(VolumeDetails::Apfs(apfs)) => self.apfs(apfs)?,
+            Some(VolumeDetails::HfsPlus { journaled, clean }) => {
                 self.fact("journal", if *journaled { "yes" } else { "no" })?;
                 self.fact(
                     "state",
@@ -394,7 +395,7 @@ impl InfoWriter<'_> {
 
 /// Facts that only APFS volumes have.
 impl InfoWriter<'_> {
-    fn apfs(&mut self, apfs: &ApfsJson) -> io::Result<()> {
+    fn apfs(&mut self, apfs: &ApfsInfo) -> io::Result<()> {
         if let Some(role) = apfs.role {
             self.fact("role", role)?;
         }
@@ -454,6 +455,43 @@ impl InfoWriter<'_> {
             &format!("{}; {older}", apfs.container.checkpoint),
         )
     }
+}
+
+/// Describes what a key slot opens with.
+pub(crate) fn key_slot(slot: &KeySlotInfo) -> String {
+    match &slot.kind {
+        KeySlotKind::Passphrase {
+            iterations,
+            key_wrap,
+        } => {
+            let iterations = grouped(u64::from(*iterations));
+            match key_wrap.as_str() {
+                "3des" => format!("a passphrase, {iterations} iterations"),
+                wrap => format!(
+                    "a passphrase, {iterations} iterations, wrapped with {}",
+                    wrap.to_uppercase()
+                ),
+            }
+        }
+        KeySlotKind::PublicKey { id, bits } => {
+            format!("the private key of {id}, RSA of {bits} bits")
+        }
+        KeySlotKind::Unknown { message, .. } => format!("an unknown entry: {message}"),
+    }
+}
+
+/// Describes a code signature in a line.
+pub(crate) fn signed_by(contents: &SignatureContents, output: &Output) -> String {
+    let mut parts = vec![output.name(&contents.identifier)];
+    let team = contents.team.as_ref();
+    parts.extend(team.map(|team| format!("team {}", output.name(team))));
+    parts.push(contents.algorithms.join(" and "));
+    parts.push(match contents.certified {
+        true => "certificates not verified".to_owned(),
+        false => "ad hoc".to_owned(),
+    });
+    parts.extend(contents.ticket.then(|| "with a ticket".to_owned()));
+    parts.join(", ")
 }
 
 /// The number of older checkpoints shown; `--json` has all.

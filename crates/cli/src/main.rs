@@ -18,10 +18,11 @@ mod hdiutil;
 mod headings;
 mod health;
 mod help;
-mod image_json;
+mod image_report;
 mod in_use;
 mod info_text;
 mod map;
+mod missing_contents;
 mod mount_helper;
 mod network_args;
 mod new_file;
@@ -73,7 +74,10 @@ fn main() -> ExitCode {
             }
         })
     };
-    if let Some(shim) = shims::of(words.first().map(|word| &**word)) {
+    commands::set_other_program(hdiutil::complete::candidates);
+    let completes = words.get(1).is_some_and(|word| word == "__complete");
+    let shim = shims::of(words.first().map(|word| &**word));
+    if let Some(shim) = shim.filter(|_| !completes) {
         return run_as(shim.name, &|| shims::run(shim, &words[1..]));
     }
     let cli = args::parse(words);

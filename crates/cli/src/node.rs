@@ -69,7 +69,7 @@ impl Node {
         Ok(Self {
             name: name.to_owned(),
             volume_path: path.to_owned(),
-            kind: kind_name(of.kind),
+            kind: of.kind.name(),
             size: (of.kind != FileKind::Folder).then_some(of.size),
             entry_count: (of.kind == FileKind::Folder).then_some(of.size),
             allocated: of.allocated,
@@ -142,18 +142,6 @@ pub(crate) fn mode(of: &Attributes) -> String {
         ' '
     });
     text
-}
-
-fn kind_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::File => "file",
-        FileKind::Folder => "folder",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::CharDevice => "character_device",
-        FileKind::BlockDevice => "block_device",
-    }
 }
 
 #[cfg(test)]

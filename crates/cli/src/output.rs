@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use bandsaw::address::Secrets;
 use bandsaw::open::Image;
-use serde::{Serialize, Serializer};
+use bandsaw::ops::describe::Message;
+use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
 use crate::global_args::{Color, Global};
@@ -35,38 +36,8 @@ impl<'a, T> Document<'a, T> {
 
 /// A warning under `--json`.
 #[derive(Serialize)]
-struct Warning<'a> {
-    warning: Text<'a>,
-}
-
-/// A text for people.
-#[derive(Serialize)]
-struct Text<'a> {
-    message: &'a str,
-}
-
-/// A text for people that a document keeps.
-#[derive(Debug, Serialize)]
-pub(crate) struct Remark {
-    pub(crate) message: String,
-}
-
-impl Remark {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-        }
-    }
-}
-
-/// Writes texts for people as objects, so that fields such as codes can be added.
-pub(crate) fn messages<S: Serializer>(
-    texts: &[impl AsRef<str>],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(texts.iter().map(|text| Text {
-        message: text.as_ref(),
-    }))
+struct Warning {
+    warning: Message,
 }
 
 /// The output settings.
@@ -334,7 +305,7 @@ impl Output {
     pub(crate) fn warn_of_loss(&self, text: &str) {
         if self.json {
             self.json_line(&Warning {
-                warning: Text { message: text },
+                warning: Message::new(text),
             });
         } else {
             self.tell(Style::Hint, "warning", &printable(text));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use bandsaw::fs::{DateTime, Timestamp};
+use bandsaw::fs::Timestamp;
 
 /// Escapes characters that could control a terminal, or reorder its text. Names in an image are not
 /// trustworthy.
@@ -127,15 +127,9 @@ pub(crate) fn counted_files(files: u64, compressed: u64, folders: u64) -> String
 
 /// Formats a time as `2024-03-01 12:34`, in UTC.
 pub(crate) fn minute(time: Timestamp) -> String {
-    let DateTime {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        ..
-    } = time.date_time();
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}")
+    let mut text = time.date_time().to_string();
+    text.truncate(text.len().saturating_sub(":00".len()));
+    text
 }
 
 /// Formats a time as RFC 3339, `2024-03-01T12:34:56Z`, with nine decimals if needed.

@@ -15,6 +15,10 @@ use crate::verified::VerifiedFiles;
 pub(crate) const VERIFY_HINT: &str =
     "run `bandsaw verify` to compare all checksums, or use --no-verify to ignore them";
 
+/// The remark about an image that is not compared with its checksums.
+pub(crate) const NOT_VERIFIED: &str =
+    "the image was not verified; use --verify to compare its checksums";
+
 /// The options about stored checksums.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct VerifyArgs {
@@ -49,8 +53,17 @@ impl VerifyArgs {
         if self.verify || (whole && is_local(image)) {
             return Some(verification);
         }
-        output.note("the image was not verified; use --verify to compare its checksums");
+        output.note(NOT_VERIFIED);
         None
+    }
+
+    /// Returns true if an image that stores checksums is not compared with them because only a part is
+    /// read, or the image is remote.
+    pub(crate) fn leaves_out(&self, image: &Image, whole: bool) -> bool {
+        if self.no_verify || self.verify || (whole && is_local(image)) {
+            return false;
+        }
+        Verification::begin(image).is_some()
     }
 
     /// Compares an image before it is attached or mounted, unless this was done before and the

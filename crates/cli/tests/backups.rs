@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::backupd::{self, History, Item, OFFSET, Objects, VOLUME};
+use crate::common::backupd::{self, Backup, History, Item, OFFSET, Objects, VOLUME};
 use crate::common::{Scratch, peer_python, skip, stderr};
 
 /// Images of both kinds of backups.
@@ -356,7 +356,8 @@ fn a_mount_has_a_folder_for_each_date() {
         let mut command = scratch.command(args);
         command.env("XDG_RUNTIME_DIR", &run).output().unwrap()
     };
-    for name in IMAGES {
+    scratch.ok(&["extract", "hfs.img:/", "copied"]);
+    for name in [IMAGES[0], IMAGES[1], "copied"] {
         let mounted = command(&["tm", "mount", name, "mnt"]);
         if stderr(&mounted).contains("FUSE") {
             skip::without_program("a_mount_has_a_folder_for_each_date", "no FUSE");
@@ -405,23 +406,33 @@ fn libfsapfs_reads_the_same() {
     };
     let history = History::new(28, 6, 20);
     let scratch = images(&history);
+    let last = &history.backups[5];
+    let found = walked(&python, &scratch.path("apfs.img"), last);
+    assert_eq!(found, listed(last));
+}
+
+/// Returns the files of a backup in the current state of a volume, as libfsapfs reads them.
+pub(crate) fn walked(python: &Path, container: &Path, last: &Backup) -> BTreeMap<String, String> {
     let output = std::process::Command::new(python)
         .args(["-c", WALK])
-        .arg(scratch.path("apfs.img"))
+        .arg(container)
         .output()
         .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
-    let last = &history.backups[5];
     let prefix = format!("/{}.previous/{VOLUME}/", last.date);
     let files = report.as_object().unwrap().iter();
-    let found: BTreeMap<String, String> = files
+    files
         .filter_map(|(path, item)| {
             let path = path.strip_prefix(&prefix)?;
             Some((format!("/{path}"), item.as_str().unwrap().to_owned()))
         })
-        .collect();
-    let truth = last.objects.iter().map(|(path, item)| {
+        .collect()
+}
+
+/// Returns the files of a backup in the form of [`walked`].
+pub(crate) fn listed(backup: &Backup) -> BTreeMap<String, String> {
+    let truth = backup.objects.iter().map(|(path, item)| {
         let item = match item {
             Item::Folder => "folder".to_owned(),
             Item::Link(target) => format!("link {target}"),
@@ -429,7 +440,7 @@ fn libfsapfs_reads_the_same() {
         };
         (path.clone(), item)
     });
-    assert_eq!(found, truth.collect());
+    truth.collect()
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn a_snapshot_is_an_image_to_read(bench: &Bench) {
     bench.ok(&format!("convert {kept} kept.dmg --format udzo"));
     assert_eq!(bench.ok("cat kept.dmg:/letter"), "dear diary");
     let refused = bench.fails(&format!("put --from letter {kept}:/new"));
-    assert!(refused.contains("read-only: a snapshot"), "{refused}");
+    assert!(refused.contains("a snapshot is read-only"), "{refused}");
     let missing = bench.fails(&format!("ls {IMAGE}@second:/"));
     assert!(
         missing.contains("the bundle does not have this snapshot"),
@@ -391,7 +391,7 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
         .unwrap()
         .unwrap()
         .path();
-    // What a crash would leave of the folder, if it came before the store has everything.
+    // The folder as a crash would leave it, if it came before the store has everything.
     fs::create_dir(&held).unwrap();
     let keep = |name: &str| fs::copy(cache.join(name), held.join(name));
     loop {
@@ -452,7 +452,7 @@ fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
     assert_eq!(bench.ok(&format!("cat {image}:/letter")), "dear diary");
 }
 
-/// What docs/object-stores.md says: verbs that go one way, and whether they work.
+/// Returns the table of docs/object-stores.md: verbs that go one way, and whether they work.
 fn table() -> Vec<(Vec<String>, bool)> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/object-stores.md");
     let page = fs::read_to_string(page).unwrap();

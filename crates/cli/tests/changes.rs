@@ -142,7 +142,7 @@ fn folders_come_in_and_go_out_the_same() {
     }
 }
 
-/// What a tree tells of everything below its root.
+/// Returns the names that a tree has below its root.
 fn names(tree: &Value) -> Vec<String> {
     fn walk(folder: &Value, path: &str, found: &mut Vec<String>) {
         for child in folder["children"].as_array().into_iter().flatten() {
@@ -287,7 +287,7 @@ fn what_cannot_be_changed_is_refused() {
     scratch.fails(3, &["rm", "missing.img:/a"]);
 }
 
-/// What no volume is known in still has its bytes.
+/// A disk without a known volume still has its bytes.
 #[test]
 fn a_disk_of_unknown_contents_is_not_cut_into_them() {
     let scratch = Scratch::new();

@@ -1,8 +1,8 @@
 //! Completion in real shells: the script of each is read by it, and its candidates are compared.
 
-use std::path::Path;
 use std::process::Command;
 
+use crate::common::backupd::{self, History};
 use crate::common::{Scratch, skip, stderr};
 
 /// Script that completes a line with the function of the script, as bash calls it. Words are split
@@ -13,7 +13,7 @@ source <(bandsaw completions bash)
 compopt() { :; }
 COMP_LINE=$2
 COMP_POINT=${#COMP_LINE}
-COMP_WORDS=(bandsaw "${COMP_LINE##*[ :=]}")
+COMP_WORDS=("${COMP_LINE%% *}" "${COMP_LINE##*[ :=]}")
 COMP_CWORD=1
 _bandsaw
 printf '%s\n' "${COMPREPLY[@]}"
@@ -51,7 +51,7 @@ fn candidates(shell: &str, scratch: &Scratch, line: &str) -> Option<Vec<String>>
         "zsh" => ZSH,
         _ => FISH,
     };
-    let folder = Path::new(env!("CARGO_BIN_EXE_bandsaw")).parent().unwrap();
+    let folder = scratch.path("bin");
     let mut command = Command::new(shell);
     match shell {
         "bash" => command.args(["--norc", "-c", script, "bash"]),
@@ -102,6 +102,17 @@ fn images() -> Scratch {
         "Data",
     ]);
     scratch.ok(&["create", "b.sparsebundle", "--size", "8m", "--fs", "apfs"]);
+    scratch.write("pw", "pw");
+    scratch.write("other", "other");
+    let encrypt = ["--encrypt=aes-256", "--passfile", "pw"];
+    scratch.ok(&[&["create", "secret.img", "--size", "1m"][..], &encrypt].concat());
+    let add = ["passwd", "add", "secret.img", "--passfile", "pw"];
+    scratch.ok(&[&add[..], &["--new-passfile", "other"]].concat());
+    std::fs::create_dir(scratch.path("bin")).unwrap();
+    for tool in ["bandsaw", "hdiutil", "diskutil"] {
+        let program = env!("CARGO_BIN_EXE_bandsaw");
+        std::os::unix::fs::symlink(program, scratch.path("bin").join(tool)).unwrap();
+    }
     for name in ["before", "after"] {
         scratch.ok(&["snapshot", "create", "b.sparsebundle", name]);
     }
@@ -165,6 +176,28 @@ fn in_shell(shell: &str) {
         let found = candidates(shell, &scratch, line).unwrap();
         let mut expected: Vec<_> = expected.iter().map(|text| after(line, text)).collect();
         expected.sort();
+        assert_eq!(found, expected, "{shell}: {line}");
+    }
+    let cases: [(&str, &[&str]); 10] = [
+        (
+            "bandsaw repair --assume h",
+            &["header=alternate", "header=primary"],
+        ),
+        ("bandsaw passwd remove secret.img ", &["1", "2"]),
+        ("bandsaw passwd secret.img --entry ", &["1", "2"]),
+        ("bandsaw hdiutil imagei", &["imageinfo"]),
+        ("bandsaw hdiutil create -format UDZ", &["UDZO"]),
+        ("hdiutil conv", &["convert"]),
+        ("hdiutil convert x -form", &["-format"]),
+        (
+            "hdiutil attach -mount ",
+            &["optional", "required", "suppressed"],
+        ),
+        ("diskutil image create blank --format AS", &["ASIF"]),
+        ("diskutil ej", &["eject"]),
+    ];
+    for (line, expected) in cases {
+        let found = candidates(shell, &scratch, line).unwrap();
         assert_eq!(found, expected, "{shell}: {line}");
     }
     let found = candidates(shell, &scratch, "bandsaw cat disk.img:/Documents/").unwrap();
@@ -244,7 +277,7 @@ fn work(scratch: &Scratch, word: &str) -> Option<(Vec<String>, u64)> {
     Some((lines.collect(), read?.parse().ok()?))
 }
 
-/// What is read to complete a path depends on its folder alone, and is read once.
+/// Completion of a path reads its folder alone, and once.
 #[cfg(target_os = "linux")]
 #[test]
 fn completion_in_a_large_image_does_bounded_work() {
@@ -281,5 +314,55 @@ fn completion_in_a_large_image_does_bounded_work() {
             many <= small + 1024 * ENTRIES,
             "{fs}: {small} and {many} bytes"
         );
+    }
+}
+
+/// Returns the candidates for the last of `words`.
+fn completed(scratch: &Scratch, words: &[&str]) -> Vec<String> {
+    let text = scratch.ok(&[&["__complete", "words", "--"], words].concat());
+    let names = text
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split('\t').next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn checkpoints_states_and_dates_are_completed() {
+    let scratch = Scratch::new();
+    scratch.write("src/a", "a");
+    let create = ["create", "b.sparsebundle", "--from", "src", "--fs", "apfs"];
+    scratch.ok(&create);
+    scratch.ok(&["mkdir", "b.sparsebundle:/new"]);
+    let found = completed(&scratch, &["ls", "b.sparsebundle:/", "--checkpoint", ""]);
+    assert!(found.len() > 1, "{found:?}");
+    for xid in &found {
+        scratch.ok(&["ls", "b.sparsebundle:/", "--checkpoint", xid]);
+    }
+    let kept = scratch.json(&["tm", "keep", "b.sparsebundle", "--whole-copy"]);
+    let state = kept["state"].as_str().unwrap();
+    for words in [
+        &["tm", "roll-back", "b.sparsebundle", ""][..],
+        &["send", "b.sparsebundle", "out", "--state", ""],
+    ] {
+        assert_eq!(completed(&scratch, words), [state], "{words:?}");
+    }
+    let history = History::new(21, 3, 4);
+    scratch.write("hfs.img", backupd::hfs_plus(&history, |_, _| {}));
+    for words in [
+        &["tm", "ls", "hfs.img", ""][..],
+        &["tm", "diff", "hfs.img", "latest", ""],
+        &["tm", "restore", "hfs.img", ""],
+    ] {
+        let found = completed(&scratch, words);
+        assert!(found.contains(&"latest".to_owned()), "{words:?}: {found:?}");
+        assert_eq!(
+            found.len(),
+            history.backups.len() + 2,
+            "{words:?}: {found:?}"
+        );
+        for date in &found {
+            scratch.ok(&["tm", "ls", "hfs.img", date]);
+        }
     }
 }

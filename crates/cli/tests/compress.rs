@@ -459,7 +459,7 @@ fn zeros_are_holes_where_a_volume_has_such() {
     );
 }
 
-/// Where the fork of a file of so many zlib chunks begins in an image.
+/// Returns the place in an image of the fork of a file of so many zlib chunks.
 fn fork_of(image: &[u8], chunks: u32) -> usize {
     let is_fork = |at: &usize| {
         image[*at..].starts_with(&[0, 0, 1, 0])

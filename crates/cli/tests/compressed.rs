@@ -1,4 +1,4 @@
-//! Compressed images through the command: summed, cut and joined, with licences, and with
+//! Compressed images through the command: summed, cut and joined, with licenses, and with
 //! signatures that are not lost.
 
 use std::fs;
@@ -130,7 +130,7 @@ fn images_are_cut_and_joined() {
 }
 
 #[test]
-fn licences_come_and_go() {
+fn licenses_come_and_go() {
     let scratch = app();
     scratch.write("LICENSE.txt", "Do as you like. Grüße\n");
     let before = fs::read(scratch.path("app.dmg")).unwrap();
@@ -168,7 +168,7 @@ fn licences_come_and_go() {
         "{:?}",
         kinds("with.dmg")
     );
-    scratch.ok(&["resources", "extract", "with.dmg", "-o", "licence.xml"]);
+    scratch.ok(&["resources", "extract", "with.dmg", "-o", "license.xml"]);
     scratch.ok(&[
         "resources",
         "extract",
@@ -185,7 +185,7 @@ fn licences_come_and_go() {
     );
     scratch.ok(&["resources", "remove", "with.dmg", "--license"]);
     assert!(kinds("with.dmg").is_empty());
-    scratch.ok(&["resources", "add", "with.dmg", "--xml", "licence.xml"]);
+    scratch.ok(&["resources", "add", "with.dmg", "--xml", "license.xml"]);
     assert!(kinds("with.dmg").contains(&"TEXT".to_owned()));
     assert_eq!(
         scratch.ok(&["cat", "with.dmg:/hello.txt"]),
@@ -257,7 +257,7 @@ fn signatures_are_not_lost_by_the_way() {
     assert!(scratch.json(&["verify", "signed.dmg"])["signature"].is_null());
 }
 
-/// Where no signature could stand, none is expected: it is told that it is gone, and nobody is
+/// Formats that cannot hold a signature are not expected to: its loss is reported, and nobody is
 /// asked.
 #[test]
 fn other_formats_have_no_signatures_to_lose() {

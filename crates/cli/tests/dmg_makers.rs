@@ -1,22 +1,31 @@
 //! Programs that make or mount disk images on a Mac, unmodified, with the links of `bandsaw shims` in
-//! place of macOS's programs: dmgbuild, create-dmg (the one of npm, and the shell script), tauri's
-//! script, electron-builder, appdmg, Munki and AutoPkg.
+//! place of macOS's programs: dmgbuild, create-dmg (the shell script), tauri's
+//! script, electron-builder (two versions), appdmg, briefcase, pkg-dmg, mozpack, Munki and AutoPkg.
 //!
 //! Those that no registry has are searched for in the folder `BANDSAW_MAC_PROGRAMS`: checkouts of
 //! create-dmg/create-dmg, tauri-apps/tauri, munki/munki and autopkg/autopkg under the names
-//! `create-dmg`, `tauri`, `munki` and `autopkg`.
+//! `create-dmg`, `tauri`, `munki` and `autopkg`, mozilla-firefox/firefox as `firefox`, and the script
+//! `pkg-dmg/pkg-dmg`. Without that folder, tauri's script is that of the crate
+//! which `scripts/install-test-tools --full` has fetched.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::common::skip::{skip, without_program};
 use crate::common::{Scratch, peer_python};
+use crate::readers::{self, Tree};
 
 /// A folder to be packed, and `bin`, whose programs come before the system's.
 fn scratch() -> Scratch {
     let scratch = Scratch::new();
     scratch.write("src/App.app/Contents/Info.plist", "list");
+    let code: Vec<u8> = (0..100_000_u32)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8)
+        .collect();
+    scratch.write("src/App.app/Contents/MacOS/App", code);
+    symlink("MacOS/App", scratch.path("src/App.app/Contents/Current")).unwrap();
     scratch.write("src/Read me.txt", "read");
     scratch.ok(&["shims", "install", "bin"]);
     fs::create_dir(scratch.path("run")).unwrap();
@@ -37,7 +46,7 @@ fn apart(scratch: &Scratch, script: &str, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// What stops such a program here: mounting takes root and FUSE.
+/// Returns the obstacle to such a program here: mounting takes root and FUSE.
 fn hindrance(scratch: &Scratch) -> Option<String> {
     if fs::File::options()
         .read(true)
@@ -61,30 +70,29 @@ fn everything(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
-/// 7-Zip finds the files in `image` and tests what they hold.
-fn seven_zip_knows(scratch: &Scratch, image: &str) {
-    let unpacked = scratch.path("unpacked");
-    let output = Command::new("7zz")
-        .args(["x", "-y"])
-        .arg(format!("-o{}", unpacked.display()))
-        .arg(scratch.path(image))
-        .output();
-    let Ok(output) = output else {
-        return without_program("seven_zip_knows", "no 7zz");
-    };
-    assert!(
-        output.status.success() || unpacked.join("Test").is_dir(),
-        "{}",
-        everything(&output)
-    );
-    assert_eq!(
-        fs::read(unpacked.join("Test/App.app/Contents/Info.plist")).unwrap(),
-        b"list"
-    );
-    assert_eq!(
-        fs::read(unpacked.join("Test/Read me.txt")).unwrap(),
-        b"read"
-    );
+/// Fails unless all readers find these items in an image, and nothing else. Items: paths in the volume,
+/// each with a file or folder of the same contents, a link as `-> TARGET`, or `?` for any contents.
+fn is_read_by_all(scratch: &Scratch, test: &str, image: &str, name: &str, items: &[(&str, &str)]) {
+    let found = readers::tree_by_all(scratch, test, image, name);
+    let mut expected = Tree::new();
+    for &(path, source) in items {
+        let source_path = scratch.path(source);
+        if source == "?" {
+            let contents = found.get(path).cloned().unwrap_or_default();
+            expected.insert(path.to_owned(), contents);
+        } else if source.starts_with("-> ") {
+            expected.insert(path.to_owned(), source.to_owned());
+        } else if source_path.is_dir() {
+            for (inner, contents) in readers::tree_of(&source_path) {
+                expected.insert(format!("{path}/{inner}"), contents);
+            }
+        } else {
+            let mut beside = readers::tree_of(source_path.parent().unwrap());
+            let contents = beside.remove(source_path.file_name().unwrap().to_str().unwrap());
+            expected.insert(path.to_owned(), contents.unwrap());
+        }
+    }
+    assert_eq!(found, expected, "{image}");
 }
 
 #[test]
@@ -96,32 +104,49 @@ fn dmgbuild() {
     if let Some(why) = hindrance(&scratch) {
         return skip("dmgbuild", &why);
     }
-    scratch.write(
-        "site/sitecustomize.py",
-        "import platform\nplatform.mac_ver = lambda *args, **more: ('14.0', ('', '', ''), 'arm64')\n",
-    );
+    scratch.write("site/sitecustomize.py", PYTHON_ON_A_MAC);
+    scratch.write("icon.icns", b"icns\0\0\0\x08");
+    scratch.write("LICENSE", "be nice");
     let src = scratch.path("src");
     scratch.write(
         "settings.py",
         format!(
             "format = 'ULFO'\nfiles = ['{0}/App.app', '{0}/Read me.txt']\nsymlinks = {{'Applications': '/Applications'}}\n\
-             icon_locations = {{'App.app': (140, 120), 'Applications': (500, 120)}}\nwindow_rect = ((100, 100), (640, 280))\n",
+             icon_locations = {{'App.app': (140, 120), 'Applications': (500, 120)}}\nwindow_rect = ((100, 100), (640, 280))\n\
+             icon = 'icon.icns'\nbackground = 'bg.png'\nicon_size = 96\n\
+             license = {{'default-language': 'en_US', 'licenses': {{'en_US': 'LICENSE'}}}}\n",
             src.display()
         ),
     );
     // It calls hdiutil and ditto by their full paths.
     let script = "mount -t overlay overlay -o lowerdir=\"$PWD/bin\":/usr/bin /usr/bin
+        \"$1\" -c \"$2\"
         PYTHONPATH=site exec \"$1\" -m dmgbuild -s settings.py Test made.dmg";
-    let output = apart(&scratch, script, &[python.to_str().unwrap()]);
+    let output = apart(&scratch, script, &[python.to_str().unwrap(), PICTURES]);
     assert!(output.status.success(), "{}", everything(&output));
     assert_eq!(scratch.json(&["info", "made.dmg"])["format"], "ULFO");
-    assert!(
-        scratch
-            .ok(&["ls", "-a", "made.dmg:/"])
-            .contains(".DS_Store")
-    );
     scratch.ok(&["check", "made.dmg"]);
-    seven_zip_knows(&scratch, "made.dmg");
+    let info = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", "made.dmg:/"]);
+    assert_eq!(info.stdout[8..10], [4, 0], "a custom icon");
+    let resources = scratch.ok(&["resources", "list", "made.dmg"]);
+    assert!(resources.contains("TEXT"), "{resources}");
+    let parts = [
+        "App.app Iloc (140, 120)",
+        "Applications Iloc (500, 120)",
+        "'WindowBounds': '{{100, 100}, {640, 280}}'",
+        "'iconSize': 96.0",
+        "'backgroundType': 2",
+    ];
+    is_recorded(&scratch, "dmgbuild", "made.dmg", &parts);
+    let items = [
+        (".DS_Store", "?"),
+        (".VolumeIcon.icns", "icon.icns"),
+        (".background.tiff", "?"),
+        ("App.app", "src/App.app"),
+        ("Applications", "-> /Applications"),
+        ("Read me.txt", "src/Read me.txt"),
+    ];
+    is_read_by_all(&scratch, "dmgbuild", "made.dmg", "Test", &items);
     let listed = scratch
         .command(&["list", "--json"])
         .env("XDG_RUNTIME_DIR", scratch.path("run"))
@@ -134,37 +159,18 @@ fn dmgbuild() {
     );
 }
 
-#[test]
-fn create_dmg() {
-    let scratch = scratch();
-    if let Some(why) = hindrance(&scratch) {
-        return skip("create_dmg", &why);
-    }
-    let script = "command -v create-dmg >/dev/null || exit 77
-        PATH=\"$PWD/bin:$PATH\" exec create-dmg --volname Test --skip-jenkins --app-drop-link 400 100 made.dmg src";
-    let output = apart(&scratch, script, &[]);
-    if output.status.code() == Some(77) {
-        return skip("create_dmg", "no create-dmg");
-    }
-    assert!(output.status.success(), "{}", everything(&output));
-    assert_eq!(scratch.json(&["info", "made.dmg"])["format"], "UDZO");
-    assert!(scratch.ok(&["ls", "made.dmg:/"]).contains("Applications"));
-    seven_zip_knows(&scratch, "made.dmg");
-    assert_eq!(
-        scratch
-            .names()
-            .iter()
-            .filter(|name| name.starts_with("rw."))
-            .count(),
-        0,
-        "{:?}",
-        scratch.names()
-    );
+/// The folder of what `scripts/install-test-tools` downloads.
+pub(crate) fn test_cache() -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test-cache");
+    let cache = Command::new(script).output().ok()?;
+    Some(PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim()))
 }
 
 /// The script in the folder of such programs.
 fn script_of(program: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(std::env::var_os("BANDSAW_MAC_PROGRAMS")?).join(program);
+    let given = std::env::var_os("BANDSAW_MAC_PROGRAMS").map(PathBuf::from);
+    let folder = given.or_else(|| Some(test_cache()?.join("mac-programs")))?;
+    let path = folder.join(program);
     path.is_file().then_some(path)
 }
 
@@ -210,19 +216,15 @@ fn lays_out(program: &str, script: &str) {
     assert!(output.status.success(), "{}", everything(&output));
     scratch.ok(&["check", "made.dmg"]);
     scratch.ok(&["verify", "made.dmg"]);
-    let names = scratch.ok(&["ls", "-a", "made.dmg:/"]);
-    for name in [
-        ".DS_Store",
-        ".VolumeIcon.icns",
-        ".background",
-        "Applications",
-    ] {
-        assert!(names.lines().any(|line| line == name), "{names}");
-    }
-    assert_eq!(
-        scratch.ok(&["cat", "made.dmg:/.background/bg.png"]),
-        "picture"
-    );
+    let items = [
+        (".DS_Store", "?"),
+        (".VolumeIcon.icns", "icon.icns"),
+        (".background/bg.png", "bg.png"),
+        ("App.app", "src/App.app"),
+        ("Applications", "-> /Applications"),
+        ("Read me.txt", "src/Read me.txt"),
+    ];
+    is_read_by_all(&scratch, program, "made.dmg", "Test", &items);
     let info = |path: &str| {
         let output = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", path]);
         assert!(output.status.success(), "{path}: {}", everything(&output));
@@ -237,20 +239,7 @@ fn lays_out(program: &str, script: &str) {
     );
     let resources = scratch.ok(&["resources", "list", "made.dmg"]);
     assert!(resources.contains("TEXT"), "{resources}");
-    let Some(python) = peer_python("ds_store") else {
-        return without_program(program, "no Python with ds_store");
-    };
-    scratch.write(
-        "DS_Store",
-        scratch.run(&["cat", "made.dmg:/.DS_Store"]).stdout,
-    );
-    let read = Command::new(python)
-        .args(["-c", DS_STORE])
-        .arg(scratch.path("DS_Store"))
-        .output()
-        .unwrap();
-    let records = everything(&read);
-    for part in [
+    let parts = [
         "App.app Iloc (120, 150)",
         "Applications Iloc (380, 150)",
         "'WindowBounds': '{{100, 430}, {500, 350}}'",
@@ -258,9 +247,8 @@ fn lays_out(program: &str, script: &str) {
         "'textSize': 14.0",
         "'backgroundType': 2",
         "'arrangeBy': 'none'",
-    ] {
-        assert!(records.contains(part), "{part}: {records}");
-    }
+    ];
+    is_recorded(&scratch, program, "made.dmg", &parts);
 }
 
 #[test]
@@ -276,12 +264,7 @@ fn the_script_of_tauri() {
 
 /// The folder of a package of npm that `scripts/install-test-tools --full` has installed.
 fn npm_package(name: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let cache = Command::new(root.join("scripts/test-cache"))
-        .output()
-        .ok()?;
-    let cache = PathBuf::from(String::from_utf8(cache.stdout).ok()?.trim());
-    let folder = cache.join("npm/node_modules").join(name);
+    let folder = test_cache()?.join("npm/node_modules").join(name);
     folder.join("package.json").is_file().then_some(folder)
 }
 
@@ -317,11 +300,10 @@ for name, width, height in [('bg.png', 300, 200), ('bg@2x.png', 600, 400)]:
         file.write(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', header) + chunk(b'IDAT', data) + chunk(b'IEND', b''))
 ";
 
-/// The records of the Finder's file in an image, one per line.
-fn records(scratch: &Scratch, test: &str, image: &str) -> Option<String> {
+/// Fails unless the Finder's file in an image, one record per line, has these parts.
+fn is_recorded(scratch: &Scratch, test: &str, image: &str, parts: &[&str]) {
     let Some(python) = peer_python("ds_store") else {
-        without_program(test, "no Python with ds_store");
-        return None;
+        return without_program(test, "no Python with ds_store");
     };
     let store = scratch.run(&["cat", &format!("{image}:/.DS_Store")]);
     scratch.write("DS_Store", store.stdout);
@@ -330,7 +312,10 @@ fn records(scratch: &Scratch, test: &str, image: &str) -> Option<String> {
         .arg(scratch.path("DS_Store"))
         .output()
         .unwrap();
-    Some(everything(&read))
+    let records = everything(&read);
+    for part in parts {
+        assert!(records.contains(part), "{part}: {records}");
+    }
 }
 
 #[test]
@@ -361,26 +346,28 @@ fn appdmg() {
     assert!(output.status.success(), "{}", everything(&output));
     scratch.ok(&["check", "made.dmg"]);
     scratch.ok(&["verify", "made.dmg"]);
-    let list = scratch.ok(&["cat", "made.dmg:/App.app/Contents/Info.plist"]);
-    assert_eq!(list, "list");
+    let items = [
+        (".DS_Store", "?"),
+        (".VolumeIcon.icns", "icon.icns"),
+        (".background/bg.tiff", "?"),
+        ("App.app", "src/App.app"),
+        ("Applications", "-> /Applications"),
+    ];
+    is_read_by_all(&scratch, "appdmg", "made.dmg", "Test", &items);
     let info = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", "made.dmg:/"]);
     assert_eq!(info.stdout[8..10], [4, 0], "a custom icon");
     // Both pictures are in one file.
     let picture = scratch.run(&["cat", "made.dmg:/.background/bg.tiff"]);
     assert_eq!(picture.stdout[..4], *b"II*\0");
     assert!(picture.stdout.len() > 3 * (300 * 200 + 600 * 400));
-    let Some(records) = records(&scratch, "appdmg", "made.dmg") else {
-        return;
-    };
-    for part in [
+    let parts = [
         "App.app Iloc (60, 100)",
         "Applications Iloc (240, 100)",
         "'iconSize': 96.0",
         // With the height of its title.
         "{300, 222}",
-    ] {
-        assert!(records.contains(part), "{part}: {records}");
-    }
+    ];
+    is_recorded(&scratch, "appdmg", "made.dmg", &parts);
 }
 
 /// The same for a program in Python: the version of the system, and the alias of a file, for which
@@ -398,6 +385,17 @@ def for_file(path):
 mac_alias.Alias.for_file = staticmethod(for_file)
 ";
 
+/// Writes the project of an application that is packaged already, and the pictures' folder.
+fn write_electron_app(scratch: &Scratch) {
+    scratch.write("mac.js", ON_A_MAC);
+    scratch.write("src/build/background.png", "");
+    scratch.write("src/build/icon.icns", b"icns\0\0\0\x08");
+    scratch.write(
+        "src/package.json",
+        r#"{"name": "app", "version": "1.2.3", "description": "An app", "author": "Nobody"}"#,
+    );
+}
+
 #[test]
 #[ignore = "full: npm's packages are 100 MB"]
 fn electron_builder() {
@@ -411,13 +409,8 @@ fn electron_builder() {
     if let Some(why) = hindrance(&scratch) {
         return skip("electron_builder", &why);
     }
-    scratch.write("mac.js", ON_A_MAC);
-    scratch.write("src/build/background.png", "");
-    scratch.write("src/build/icon.icns", b"icns\0\0\0\x08");
-    scratch.write(
-        "src/package.json",
-        r#"{"name": "app", "version": "1.2.3", "description": "An app", "author": "Nobody"}"#,
-    );
+    write_electron_app(&scratch);
+    scratch.write("src/build/license_en.txt", "be nice");
     scratch.write("site/sitecustomize.py", PYTHON_ON_A_MAC);
     // The program downloads dmgbuild with a Python for macOS; a script stands in for that.
     scratch.write(
@@ -446,27 +439,163 @@ fn electron_builder() {
     assert!(scratch.path(image).is_file(), "{}", everything(&output));
     scratch.ok(&["check", image]);
     scratch.ok(&["verify", image]);
-    let names = scratch.ok(&["ls", "-a", &format!("{image}:/")]);
-    for name in [
-        "app.app",
-        "Applications",
-        ".background.tiff",
-        ".VolumeIcon.icns",
-    ] {
-        assert!(names.lines().any(|line| line == name), "{name}: {names}");
-    }
-    let list = scratch.ok(&["cat", &format!("{image}:/app.app/Contents/Info.plist")]);
-    assert_eq!(list, "list");
-    let Some(records) = records(&scratch, "electron_builder", image) else {
-        return;
-    };
-    for part in [
+    let items = [
+        (".DS_Store", "?"),
+        (".VolumeIcon.icns", "src/build/icon.icns"),
+        (".background.tiff", "?"),
+        ("Applications", "-> /Applications"),
+        ("app.app", "src/App.app"),
+    ];
+    is_read_by_all(&scratch, "electron_builder", image, "app 1.2.3", &items);
+    let resources = scratch.ok(&["resources", "list", image]);
+    assert!(resources.contains("LPic"), "{resources}");
+    let parts = [
         "app.app Iloc (130, 220)",
         "Applications Iloc (410, 220)",
         "{300, 200}",
-    ] {
-        assert!(records.contains(part), "{part}: {records}");
+    ];
+    is_recorded(&scratch, "electron_builder", image, &parts);
+}
+
+/// A bookmark of a file, for which the mac_alias in electron-builder 24 calls libraries of macOS, too.
+const BOOKMARK: &str = "mac_alias.Bookmark.for_file = staticmethod(
+    lambda path: mac_alias.Bookmark([(1, {mac_alias.kBookmarkPath: path})]))
+";
+
+#[test]
+#[ignore = "full: npm's packages are 100 MB"]
+fn electron_builder_24() {
+    let scratch = scratch();
+    let Some(package) = npm_package("electron-builder-24") else {
+        return without_program("electron_builder_24", "not installed by npm");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("electron_builder_24", &why);
     }
+    write_electron_app(&scratch);
+    // Its module for licenses is for macOS alone.
+    let without_license = ON_A_MAC.replace(
+        "  if (request !==",
+        "  if (request === 'dmg-license') return {}\n  if (request !==",
+    );
+    scratch.write("mac.js", without_license);
+    scratch.write(
+        "site/sitecustomize.py",
+        format!("{PYTHON_ON_A_MAC}{BOOKMARK}"),
+    );
+    // Its helper in machine code is taken for Linux; its Python modules are those of its own.
+    let script = format!(
+        "helper=$(cd \"$2\" && node --print \"path.dirname(require.resolve('app-builder-bin'))\")
+        vendor=$(cd \"$2\" && node --print \"path.dirname(require.resolve('dmg-builder/package.json'))\")/vendor
+        cp \"$helper/linux/x64/app-builder\" bin
+        chmod +x bin/app-builder
+        {LIKE_A_MAC}python3 -c \"$1\"
+        mv bg.png src/build/background.png
+        mv bg@2x.png src/build/background@2x.png
+        export USE_SYSTEM_APP_BUILDER=true PYTHONPATH=\"$PWD/site:$vendor\" LC_ALL=C.UTF-8
+        mac=\"$PWD/mac.js\"
+        cd src
+        exec node --require \"$mac\" \"$2/cli.js\" --mac dmg --x64 --prepackaged App.app --publish never \
+            -c.electronVersion=30.0.0 -c.mac.identity=null -c.dmg.writeUpdateInfo=false"
+    );
+    let output = apart(&scratch, &script, &[PICTURES, package.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    let image = "src/dist/app-1.2.3.dmg";
+    scratch.ok(&["check", image]);
+    scratch.ok(&["verify", image]);
+    assert_eq!(scratch.json(&["info", image])["format"], "UDZO");
+    let items = [
+        (".DS_Store", "?"),
+        (".VolumeIcon.icns", "src/build/icon.icns"),
+        (".background/1.tiff", "?"),
+        ("App.app", "src/App.app"),
+        ("Applications", "-> /Applications"),
+    ];
+    is_read_by_all(&scratch, "electron_builder_24", image, "app 1.2.3", &items);
+    let parts = [
+        "app.app Iloc (130, 220)",
+        "Applications Iloc (410, 220)",
+        "'iconSize': 80.0",
+        "'backgroundType': 2",
+        "{300, 200}",
+    ];
+    is_recorded(&scratch, "electron_builder_24", image, &parts);
+}
+
+/// A program that stands in for one of Apple's tools for developers: it succeeds, but for the question
+/// whether to install those tools.
+const DEVELOPER_TOOL: &str = "#!/bin/sh\n[ \"$1\" != --install ]\n";
+
+#[test]
+#[ignore = "full: briefcase needs 40 packages of PyPI"]
+fn briefcase() {
+    let scratch = scratch();
+    let Some(python) = peer_python("briefcase") else {
+        return without_program("briefcase", "no Python with that module");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("briefcase", &why);
+    }
+    scratch.write(
+        "site/sitecustomize.py",
+        format!("{PYTHON_ON_A_MAC}platform.system = lambda: 'Darwin'\n"),
+    );
+    // Signing takes a Mac or rcodesign.
+    fs::remove_file(scratch.path("bin/codesign")).unwrap();
+    for tool in ["clang", "codesign", "xcode-select"] {
+        scratch.write(&format!("tools/{tool}"), DEVELOPER_TOOL);
+    }
+    scratch.write(
+        "app/pyproject.toml",
+        "[tool.briefcase]\nproject_name = 'Test'\nbundle = 'com.example'\nversion = '1.2.3'\nauthor = 'Nobody'\n\
+         license = 'MIT'\nlicense-files = ['LICENSE']\n\
+         [tool.briefcase.app.app]\nformal_name = 'Test'\ndescription = 'A test'\nsources = ['src/app']\n\
+         icon = 'icon'\ninstaller_background = 'bg'\n",
+    );
+    scratch.write("app/LICENSE", "be nice");
+    scratch.write("app/src/app/__init__.py", "");
+    scratch.write("app/icon.icns", b"icns\0\0\0\x08");
+    // As `briefcase build` leaves it.
+    let built = "app/build/app/macos/app";
+    scratch.write(
+        &format!("{built}/briefcase.toml"),
+        "[briefcase]\ntarget_version = '0.3.20'\n[paths]\napp_path = 'Test.app/Contents/Resources/app'\n\
+         info_plist_path = 'Test.app/Contents/Info.plist'\nentitlements_path = 'Entitlements.plist'\n",
+    );
+    scratch.write(&format!("{built}/Entitlements.plist"), "");
+    scratch.write(&format!("{built}/Test.app/Contents/Info.plist"), "list");
+    scratch.write(
+        &format!("{built}/Test.app/Contents/Resources/app/app.py"),
+        "pass",
+    );
+    let script = format!(
+        "chmod +x tools/*
+        cp tools/* bin
+        {LIKE_A_MAC}cd app
+        python3 -c \"$1\"
+        PYTHONPATH=\"$OLDPWD/site\" exec \"$2\" -m briefcase package macOS app --adhoc-sign --no-input --packaging-format dmg"
+    );
+    let output = apart(&scratch, &script, &[PICTURES, python.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    let image = "app/dist/Test-1.2.3.dmg";
+    assert!(scratch.path(image).is_file(), "{}", everything(&output));
+    scratch.ok(&["check", image]);
+    scratch.ok(&["verify", image]);
+    let items = [
+        (".DS_Store", "?"),
+        (".VolumeIcon.icns", "app/icon.icns"),
+        (".background.tiff", "?"),
+        ("Applications", "-> /Applications"),
+        ("Test.app", &format!("{built}/Test.app")),
+    ];
+    is_read_by_all(&scratch, "briefcase", image, "Test 1.2.3", &items);
+    let parts = [
+        "Test.app Iloc (75, 75)",
+        "Applications Iloc (225, 75)",
+        "'iconSize': 64.0",
+        "{350, 150}",
+    ];
+    is_recorded(&scratch, "briefcase", image, &parts);
 }
 
 /// Runs modules of Munki, whose display alone is replaced.
@@ -550,4 +679,96 @@ fn autopkg() {
     let output = apart(&scratch, &script, &[AUTOPKG, folder.to_str().unwrap()]);
     assert!(output.status.success(), "{}", everything(&output));
     scratch.ok(&["check", "made.dmg"]);
+    let items = [
+        ("App.app", "src/App.app"),
+        ("Read me.txt", "src/Read me.txt"),
+    ];
+    is_read_by_all(&scratch, "autopkg", "made.dmg", "src", &items);
+}
+
+#[test]
+fn pkg_dmg() {
+    let scratch = scratch();
+    let Some(program) = script_of("pkg-dmg/pkg-dmg") else {
+        return skip("pkg_dmg", "not in BANDSAW_MAC_PROGRAMS");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("pkg_dmg", &why);
+    }
+    scratch.write("icon.icns", b"icns\0\0\0\x08");
+    scratch.write("bg.png", "picture");
+    scratch.write("DS_Store", "places");
+    scratch.write("LICENSE", "be nice\n");
+    let script = format!(
+        "{LIKE_A_MAC}exec perl \"$1\" --source src/App.app --sourcefile --target made.dmg --volname Test \
+            --icon icon.icns --license LICENSE --mkdir /.background --copy bg.png:/.background/bg.png \
+            --copy DS_Store:/.DS_Store --symlink /Applications:/Applications \
+            --config cmd_SetFile=SetFile --config cmd_Rez=Rez"
+    );
+    let output = apart(&scratch, &script, &[program.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", everything(&output));
+    scratch.ok(&["check", "made.dmg"]);
+    scratch.ok(&["verify", "made.dmg"]);
+    let info = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", "made.dmg:/"]);
+    assert_eq!(info.stdout[8..10], [4, 0], "a custom icon");
+    let resources = scratch.ok(&["resources", "list", "made.dmg"]);
+    assert!(resources.contains("LPic"), "{resources}");
+    let items = [
+        (".DS_Store", "DS_Store"),
+        (".VolumeIcon.icns", "icon.icns"),
+        (".background/bg.png", "bg.png"),
+        ("App.app", "src/App.app"),
+        ("Applications", "-> /Applications"),
+    ];
+    is_read_by_all(&scratch, "pkg_dmg", "made.dmg", "Test", &items);
+}
+
+/// Runs mozpack's module, for which two small modules of Mozilla are replaced.
+const MOZPACK: &str = "import pathlib, platform, sys, tempfile, types
+platform.system = lambda: 'Darwin'
+sys.path.insert(0, sys.argv[1])
+for name, parts in [('mozfile', {'TemporaryDirectory': tempfile.TemporaryDirectory}), ('mozbuild', {}),
+                    ('mozbuild.dirutils', {'ensureParentDir': None})]:
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(parts)
+import dmg
+extra = [(pathlib.Path(name), target) for name, target in
+         [('icon.icns', '.VolumeIcon.icns'), ('bg.png', '.background/background.png'), ('DS_Store', '.DS_Store')]]
+for compression in [None, 'lzma']:
+    target = pathlib.Path(f'{compression}.dmg')
+    dmg.create_dmg(pathlib.Path('src'), target, 'Test', extra, None, None, None, compression=compression)
+";
+
+#[test]
+fn mozpack() {
+    let scratch = scratch();
+    let Some(module) = script_of("firefox/python/mozbuild/mozpack/dmg.py") else {
+        return skip("mozpack", "not in BANDSAW_MAC_PROGRAMS");
+    };
+    if let Some(why) = hindrance(&scratch) {
+        return skip("mozpack", &why);
+    }
+    scratch.write("icon.icns", b"icns\0\0\0\x08");
+    scratch.write("bg.png", "picture");
+    scratch.write("DS_Store", "places");
+    let script = format!("{LIKE_A_MAC}exec python3 -c \"$1\" \"$2\"");
+    let folder = module.parent().unwrap().to_str().unwrap();
+    let output = apart(&scratch, &script, &[MOZPACK, folder]);
+    assert!(output.status.success(), "{}", everything(&output));
+    for (image, format) in [("None.dmg", "UDBZ"), ("lzma.dmg", "ULMO")] {
+        assert_eq!(scratch.json(&["info", image])["format"], format);
+        scratch.ok(&["check", image]);
+        let root = format!("{image}:/");
+        let info = scratch.run(&["cat", "--xattr", "com.apple.FinderInfo", &root]);
+        assert_eq!(info.stdout[8..10], [4, 0], "a custom icon");
+        let items = [
+            (" ", "-> /Applications"),
+            (".DS_Store", "DS_Store"),
+            (".VolumeIcon.icns", "icon.icns"),
+            (".background/background.png", "bg.png"),
+            ("App.app", "src/App.app"),
+            ("Read me.txt", "src/Read me.txt"),
+        ];
+        is_read_by_all(&scratch, "mozpack", image, "Test", &items);
+    }
 }

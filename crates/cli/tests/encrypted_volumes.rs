@@ -166,7 +166,7 @@ fn an_image_that_exists_gets_an_encrypted_volume() {
         stderr(&report)
     );
 
-    // What it holds stays, and so does a key that is there already.
+    // Its contents stay, and so does a key that is there already.
     assert!(scratch.fails(4, &format("bare.img")).contains("--erase"));
     let before = std::fs::read(scratch.path("bare.img")).unwrap();
     assert!(

@@ -68,13 +68,13 @@ fn a_compressed_image_is_shown_converted_and_verified() {
             .fails(6, &["verify", "copy.sparsebundle"])
             .contains("no checksums")
     );
-    // What has `.dmg` at its end is told by its bytes, not by its name.
+    // The format is found by the bytes, not by the name.
     fs::copy(path, scratch.path("renamed.img")).unwrap();
     assert_eq!(scratch.json(&["info", "renamed.img"])["format"], "UDZO");
     assert!(
         scratch
             .idle_repair(&["renamed.img"])
-            .contains("no redundancy")
+            .contains("there is nothing to repair")
     );
 }
 

@@ -126,7 +126,7 @@ fn nothing_goes_unasked() {
         error.contains("HFS+ volume \"Docs\"") && error.contains("--erase"),
         "{error}"
     );
-    // What cannot be made leaves everything, and does not take the type of the partition along.
+    // A failed format leaves everything, and does not take the type of the partition along.
     scratch.fails(
         2,
         &[
@@ -171,7 +171,7 @@ fn nothing_goes_unasked() {
 
     scratch.ok(&["convert", "d.img", "d.dmg", "--format", "udzo"]);
     let error = scratch.fails(1, &["format", "d.dmg", "--erase"]);
-    assert!(error.contains("--shadow"), "{error}");
+    assert!(error.contains("bandsaw convert"), "{error}");
     scratch.ok(&[
         "format",
         "d.dmg",

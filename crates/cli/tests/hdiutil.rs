@@ -242,6 +242,19 @@ fn a_life_of_an_image() {
             .starts_with("verified CRC32 $"),
         "{printed}"
     );
+    let verified = plist(&scratch, "verify -plist packed.dmg");
+    let sums = at(&verified, &["checksums"]).as_array().unwrap();
+    let sums: Vec<_> = sums
+        .iter()
+        .map(|sum| at(sum, &["checksum-value"]).as_string().unwrap())
+        .map(str::to_uppercase)
+        .collect();
+    for (_, sum) in printed
+        .lines()
+        .filter_map(|line| line.split_once("CRC32 $"))
+    {
+        assert!(sums.iter().any(|other| other == sum), "{sum}: {sums:?}");
+    }
     assert!(
         ok(
             &scratch,
@@ -402,6 +415,22 @@ fn a_hybrid_of_hfs_alone() {
         "makehybrid -hfs -hfs-openfolder src -o opens -quiet src",
     );
     assert_eq!(scratch.ok(&["cat", "opens.dmg:/letter"]), "dear diary");
+    scratch.ok(&["check", "opens.dmg"]);
+    // finderInfo[2] of both volume headers (TN1150): the root folder.
+    for (image, folder) in [("opens.dmg", 2), ("hybrid.dmg", 0)] {
+        let bytes = fs::read(scratch.path(image)).unwrap();
+        for header in [1024, bytes.len() - 1024] {
+            let opened = &bytes[header + 80 + 2 * 4..][..4];
+            assert_eq!(opened, u32::to_be_bytes(folder), "{image}");
+        }
+    }
+    assert!(
+        fails(
+            &scratch,
+            "makehybrid -hfs -hfs-openfolder src/folder -o x src"
+        )
+        .contains("only the folder that becomes the volume")
+    );
     assert!(fails(&scratch, "makehybrid -udf -o x src").contains("UDF is"));
 }
 
@@ -578,6 +607,10 @@ fn failures_say_hdiutil_s_words_and_change_nothing() {
         (
             "verify missing.dmg",
             "verify failed - No such file or directory",
+        ),
+        (
+            "detach /dev/disk4711",
+            "detach failed - No such file or directory",
         ),
         ("create b.dmg", "size"),
         ("create -size 10q b.dmg", "size"),
@@ -787,7 +820,12 @@ fn attached_until_it_is_detached() {
     );
     assert!(printed.contains("/at\n"), "{printed}");
     fs::write(scratch.path("at/letter"), "to nobody").unwrap();
-    said("diskutil eject /dev/disk1");
+    let ejected = said("diskutil eject -plist /dev/disk1");
+    let ejected = plist::Value::from_reader_xml(ejected.as_bytes()).unwrap();
+    assert_eq!(
+        at(&ejected, &["DeviceIdentifier"]).as_string(),
+        Some("disk1")
+    );
     assert_eq!(scratch.ok(&["cat", "a.dmg:/letter"]), "dear diary");
     assert_eq!(
         scratch.ok(&["cat", "a.dmg:/letter", "--shadow", "a.dmg_shadow"]),

@@ -124,7 +124,7 @@ fn examples_parse() {
             .lines()
             .filter(|line| line.contains("bandsaw "))
         {
-            // What the shell would do, as far as the examples need it: comments, redirections and
+            // As the shell would, as far as the examples need it: comments, redirections and
             // pipes end the command.
             let command = line
                 .split("   ")

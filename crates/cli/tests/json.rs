@@ -43,6 +43,7 @@ const WITHOUT: &[(&str, &str)] = &[
     ("cat", "contents"),
     ("completions", "a script"),
     ("diskutil", "another program"),
+    ("evidence", "a group"),
     ("hdiutil", "another program"),
     ("resources", "a group"),
     ("resources-extract", "contents"),
@@ -318,6 +319,21 @@ fn reading(runs: &Runs, name: &str) {
     ] {
         runs.ok(&[args, key].concat());
     }
+    let manifest = format!("{name}.jsonl");
+    runs.ok_of(
+        2,
+        &[&["evidence", "manifest", name, "-o", &manifest], key].concat(),
+    );
+    runs.ok_of(2, &[&["evidence", "verify", &manifest, name], key].concat());
+    let csv = format!("{name}.csv");
+    runs.ok_of(2, &["evidence", "timeline", &manifest, "-o", &csv]);
+    let all = format!("{name}:/");
+    runs.ok(&[&["diff", name, &all], key].concat());
+    let differs = runs.run(
+        1,
+        &[&["diff", name, &format!("{name}:/hello.txt")], key].concat(),
+    );
+    assert_eq!(differs.status.code(), Some(11), "{differs:?}");
     runs.ok(&["isencrypted", name]);
     runs.run(1, &[&["verify", name], key].concat());
     runs.run(1, &[&["resize", name, "--limits"], key].concat());
@@ -528,6 +544,8 @@ fn backups(runs: &Runs) {
         runs.run(2, &["timemachine", "restore", name, "latest", &out]);
         runs.run(2, &["timemachine", "ls", name, "2020-01-01"]);
     }
+    let convert = ["timemachine", "convert", "backups-hfs.img", "converted.img"];
+    runs.ok_of(2, &[&convert[..], &["--size", "64m"]].concat());
     runs.run(1, &["health", "."]);
     if can_mount() {
         runs.ok_of(2, &["timemachine", "mount", "backups-apfs.img", "mnt"]);

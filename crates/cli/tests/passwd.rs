@@ -1,4 +1,4 @@
-//! What opens encrypted images, through the command: `passwd`, `isencrypted`, `erase-keys` and
+//! Key slots of encrypted images, through the command: `passwd`, `isencrypted`, `erase-keys` and
 //! private keys.
 
 use std::fs;

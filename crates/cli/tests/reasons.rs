@@ -137,6 +137,18 @@ const CASES: &[Case] = &[
         message: "absent", hint: "",
     },
     Case {
+        reason: Reason::NoSuchSnapshot, kind: "not_found", args: &["ls", "plain.sparsebundle@none"],
+        message: "has no snapshot", hint: "bandsaw snapshot list plain.sparsebundle",
+    },
+    Case {
+        reason: Reason::NoSuchState, kind: "not_found", args: &["timemachine", "roll-back", "plain.sparsebundle"],
+        message: "no states", hint: "bandsaw timemachine keep plain.sparsebundle",
+    },
+    Case {
+        reason: Reason::NoSuchAttribute, kind: "not_found", args: &["xattr", "--remove", "none", "plain.img:/"],
+        message: "has no attribute none", hint: "",
+    },
+    Case {
         reason: Reason::NameTooLong, kind: "limit", args: &["mkdir", LONG_NAME],
         message: "the maximum is 255", hint: "rename it",
     },
@@ -178,6 +190,7 @@ fn images() -> (Scratch, File) {
         create(name, &["--size", "8m", "--fs", "hfs+"]);
     }
     create("blank.img", &["--size", "4m"]);
+    create("plain.sparsebundle", &["--size", "4m"]);
     scratch.ok(&["stack", "create", "blank.img", "layer.asif"]);
     for name in ["base.asif", "other.asif"] {
         create(name, &["--size", "4m"]);
@@ -241,7 +254,7 @@ fn images() -> (Scratch, File) {
     trailer[0x130..0x138].copy_from_slice(&(signature.len() as u64).to_be_bytes());
     scratch.write("signed.dmg", [body, &signature, &trailer].concat());
 
-    scratch.write("repaired.img.undo/1/state", "bandsaw undo 2\nprepared\n");
+    scratch.write("repaired.img.undo/1/state", "bandsaw undo 4\n");
     scratch.write(".half.img.partial", "half");
     scratch.write(
         ".half.img.partial-note",

@@ -1,4 +1,4 @@
-//! What is refused, with which exit code, and that nothing changes by it.
+//! Refusals: their exit codes, and that nothing changes by them.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ fn a_stray_file_among_the_bands_is_told() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "1m"]);
     scratch.write("x.sparsebundle/bands/notes.txt", "not a band");
-    // What it is is told all the same.
+    // Its format is told all the same.
     let output = scratch.run(&["info", "x.sparsebundle"]);
     assert_eq!(output.status.code(), Some(5));
     let error = stderr(&output);
@@ -287,7 +287,7 @@ fn colors_are_for_those_who_want_them() {
     );
 }
 
-/// What opens an image elsewhere is not shown to those who read messages, logs and the output of
+/// Secrets that open an image elsewhere are not shown to those who read messages, logs and the output of
 /// programs.
 #[test]
 fn secrets_of_addresses_are_not_shown() {
@@ -448,7 +448,7 @@ fn errors_say_what_is_accepted() {
         (
             &["cp", "a.img:/hello.txt", "key"],
             4,
-            &["key: extract", "--overwrite"],
+            &["key: cp", "--overwrite"],
         ),
         (
             &["convert", "a.img", "a.img"],

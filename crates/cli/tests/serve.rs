@@ -236,7 +236,8 @@ fn what_was_flushed_survives_and_leftovers_go() {
     );
 }
 
-/// What another system left in free space goes before the first client comes, unless it is to stay.
+/// Data that another system left in free space is discarded before the first client comes, unless it
+/// is to stay.
 #[test]
 fn an_image_is_trimmed_first() {
     let scratch = Scratch::new();
@@ -326,7 +327,7 @@ fn the_world_is_not_let_in_by_mistake() {
     assert_eq!(fs::read(scratch.path("socket")).unwrap(), b"mine");
 }
 
-/// What a user of the machine sees of a server for as long as it runs.
+/// Other users of the machine see the environment of a server for as long as it runs.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_passphrase_of_the_environment_does_not_stay_there() {
@@ -364,7 +365,7 @@ fn a_passphrase_of_the_environment_does_not_stay_there() {
     missing.env_remove(secret.0).assert().code(2);
 }
 
-/// What its file may not hold is an error to the client, and the server goes on.
+/// Data that its file may not hold is an error to the client, and the server goes on.
 #[test]
 fn a_limit_on_the_size_of_files_ends_no_server() {
     let scratch = Scratch::new();
@@ -396,7 +397,7 @@ fn a_limit_on_the_size_of_files_ends_no_server() {
     );
 }
 
-/// What a client wrote to a bundle that was removed meanwhile is not said to be durable, and the
+/// Data that a client wrote to a bundle that was removed meanwhile is not said to be durable, and the
 /// end of the server is a failure.
 #[test]
 fn a_bundle_that_is_removed_while_it_is_served() {

@@ -73,7 +73,7 @@ fn an_interrupt_leaves_nothing_behind() {
     ] {
         let code = interrupted(&scratch, signal, args);
         if code == Some(0) {
-            // Where files share blocks, a copy of any length takes no time.
+            // A copy of any length takes no time if files share blocks.
             skip(
                 &format!("SIG{signal}"),
                 &format!("it came when {} was done", args[0]),
@@ -355,8 +355,8 @@ fn a_killed_put_leaves_no_part_of_a_file() {
     }
 }
 
-/// What a run that was killed leaves is hidden and large. The next run at this place removes it,
-/// and says so.
+/// The remains of a killed run are hidden and large. The next run at this place removes them, and
+/// says so.
 #[test]
 fn what_a_killed_run_leaves_goes_with_the_next() {
     let scratch = Scratch::new();

@@ -373,7 +373,7 @@ fn what_does_not_fit_is_refused_by_name() {
         ),
         (2, &["stack", "create", "one.asif"], "stack create"),
     ] {
-        // What is known of the images is told all the same.
+        // The known properties of the images are told all the same.
         let output = scratch.run(args);
         let error = stderr(&output);
         assert!(

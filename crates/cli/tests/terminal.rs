@@ -321,3 +321,34 @@ fn a_log_has_lines_of_progress() {
     assert_eq!(log(&[]), "");
     assert_eq!(log(&["--progress", "--quiet"]), "");
 }
+
+/// Another answer than yes is no interruption: nothing is erased, and the exit code says so.
+#[test]
+fn an_answer_other_than_yes_erases_nothing() {
+    if !has_terminals("an_answer_other_than_yes_erases_nothing") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("pw", "pw");
+    let encrypted = ["--encrypt", "--passfile", "pw", "--fs", "hfs+"];
+    scratch.ok(&[&["create", "e.img", "--size", "8m"][..], &encrypted].concat());
+    let line = format!("{} erase-keys e.img", env!("CARGO_BIN_EXE_bandsaw"));
+    let mut child = Command::new("script")
+        .args(["-qefc", &line, "/dev/null"])
+        .current_dir(scratch.path(""))
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"no\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(9), "{shown}");
+    assert!(
+        shown.contains("e.img") && shown.contains("nothing was erased"),
+        "{shown}"
+    );
+    assert!(!shown.contains("interrupted"), "{shown}");
+    scratch.ok(&["ls", "e.img", "--passfile", "pw"]);
+}

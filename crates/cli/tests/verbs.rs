@@ -4,7 +4,7 @@
 //! The verbs are those of the command's own table: one that is not classified here fails the test.
 #![cfg(target_os = "linux")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -88,8 +88,12 @@ fn class(verb: &str) -> Option<Class> {
         | "create"
         | "detach"
         | "diagnose"
+        | "diff"
         | "dmg"
         | "du"
+        | "evidence-manifest"
+        | "evidence-timeline"
+        | "evidence-verify"
         | "extract"
         | "health"
         | "info"
@@ -113,6 +117,7 @@ fn class(verb: &str) -> Option<Class> {
         | "stack-info"
         | "stat"
         | "timemachine-cat"
+        | "timemachine-convert"
         | "timemachine-create"
         | "timemachine-diff"
         | "timemachine-find"
@@ -128,7 +133,9 @@ fn class(verb: &str) -> Option<Class> {
         | "verify"
         | "watch"
         | "web" => Reads,
-        "bench" | "resources" | "shims" | "snapshot" | "stack" | "timemachine" => Group,
+        "bench" | "evidence" | "resources" | "shims" | "snapshot" | "stack" | "timemachine" => {
+            Group
+        }
         "timemachine-reset-verification" => Elsewhere("changes the lists of Time Machine only"),
         "checkpoint" => Elsewhere("changes bundles in buckets only"),
         "erase-keys" => Elsewhere("destroys the contents"),
@@ -597,4 +604,92 @@ fn no_verb_loses_a_file_below_a_wrong_field() {
     );
     eprintln!("{counts}");
     assert!(wrong.is_empty(), "{counts}\n{}", wrong.join("\n"));
+}
+
+/// Returns the files below a folder, except locks, by their paths.
+fn bytes_below(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut paths = vec![folder.to_owned()];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(path).unwrap();
+            paths.extend(entries.map(|entry| entry.unwrap().path()));
+        } else if path.is_file() && !path.ends_with("lock") {
+            found.insert(path.clone(), fs::read(path).unwrap());
+        }
+    }
+    found
+}
+
+/// Only `repair` changes an image whose repair was interrupted: every other verb of the table
+/// refuses.
+#[test]
+fn no_verb_changes_an_image_whose_repair_was_interrupted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let images = Images::new(&scratch.path().join("images"));
+    let chosen = [
+        "hfs.sparsebundle",
+        "gpt.img",
+        "journaled.img",
+        "secret.sparsebundle",
+    ];
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for verb in table() {
+        let Some(Class::Writes(runs)) = class(&verb) else {
+            continue;
+        };
+        for run in runs {
+            for image in chosen.into_iter().filter(|image| run.on.is(image)) {
+                count += 1;
+                let folder = Folder(scratch.path().join(format!("case-{count}")));
+                fs::create_dir(&folder.0).unwrap();
+                for (name, bytes) in [("new", &[2; 3000][..]), ("key", PASSPHRASE.as_bytes())] {
+                    fs::write(folder.0.join(name), bytes).unwrap();
+                }
+                fs::write(folder.0.join("second key"), "second").unwrap();
+                let case = images
+                    .unchanged()
+                    .find(|case| case.image() == image)
+                    .unwrap();
+                let path = folder.0.join(image);
+                case.write(&path);
+                for words in run.before {
+                    folder.finish(words, image).unwrap();
+                }
+                let state = folder.0.join(format!("{image}.undo/1/state"));
+                fs::create_dir_all(state.parent().unwrap()).unwrap();
+                fs::write(state, "bandsaw undo 4\n\nend 00000000\n").unwrap();
+                let before = bytes_below(&path);
+                let run_alone = Run {
+                    before: &[],
+                    ..*run
+                };
+                let what = format!("{} {image}", run.words.join(" "));
+                match folder.run(&run_alone, image) {
+                    Ok(()) => wrong.push(format!("{what}: accepted")),
+                    // These have exit codes of their own.
+                    Err(_) if verb == "hdiutil" => {}
+                    // The volume is mounted read-only, with a warning.
+                    Err(error)
+                        if run.kind == RunKind::Mounts
+                            && error.contains("Read-only file system") => {}
+                    Err(error) if !error.contains("interrupted") => {
+                        wrong.push(format!("{what}: {error}"));
+                    }
+                    Err(_) => {}
+                }
+                if bytes_below(&path) != before {
+                    wrong.push(format!("{what}: changed"));
+                }
+                fs::remove_dir_all(&folder.0).unwrap();
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {count}\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(count > 60, "{count}");
 }

@@ -26,6 +26,9 @@ fn options_for_other_hosts_belong_together() {
         "web . --port 70000",
         "web . --port 8080 --socket s",
         "web . --set-password p",
+        "web . --upload-limit 5m",
+        "web . --install-desktop",
+        "web . --open --install-service",
     ] {
         let words: Vec<_> = line.split(' ').collect();
         scratch.fails(2, &words);
@@ -117,6 +120,192 @@ mod serving {
         assert_eq!(inventory(&scratch.path("root")), before);
         scratch.ok(&["check", "root/a.sparsebundle"]);
         scratch.ok(&["put", "root/a.sparsebundle:/new", "--from", "src/hello.txt"]);
+    }
+
+    /// The value of a field of an answer.
+    fn field<'a>(answer: &'a str, name: &str) -> &'a str {
+        let (_, rest) = answer.split_once(&format!("{name}: ")).unwrap();
+        rest.split("\r\n").next().unwrap()
+    }
+
+    /// The cookie that the address with the token is exchanged for.
+    fn enter(url: &str) -> String {
+        let entered = get(url, "");
+        let cookie = field(&entered, "set-cookie").split(';').next().unwrap();
+        cookie.to_owned()
+    }
+
+    fn post(url: &str, cookie: &str, form: &str) -> String {
+        let (host, page) = url
+            .strip_prefix("http://")
+            .unwrap()
+            .split_once('/')
+            .unwrap();
+        let mut stream = TcpStream::connect(host).unwrap();
+        let request = format!(
+            "POST /{page} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nCookie: {cookie}\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{form}",
+            form.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    #[test]
+    fn a_server_killed_during_a_change_leaves_what_the_command_leaves() {
+        let scratch = Scratch::new();
+        scratch.sample();
+        fs::create_dir(scratch.path("root")).unwrap();
+        let image = "root/a.sparsebundle";
+        scratch.ok(&["create", image, "--from", "src", "--size", "200m"]);
+        for round in 0..4 {
+            scratch.write("junk", "junk and more junk\n".repeat(400_000));
+            let junk = format!("{image}:/junk{round}");
+            scratch.ok(&["put", &junk, "--from", "junk"]);
+            scratch.ok(&["rm", &junk]);
+            let (server, report) = start(&scratch, &["root", "--allow-changes"]);
+            let url = report["url"].as_str().unwrap();
+            let cookie = enter(url);
+            let base = url.split("open?").next().unwrap();
+            let page = get(&format!("{base}changes?r=0&i=a.sparsebundle"), &cookie);
+            let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
+            let csrf = rest.split('"').next().unwrap();
+            let plan = post(
+                &format!("{base}plan?r=0&i=a.sparsebundle"),
+                &cookie,
+                &format!("csrf={csrf}&kind=compact"),
+            );
+            let number = field(&plan, "location").split('=').nth(1).unwrap();
+            get(&format!("{base}events?id={number}"), &cookie);
+            let change = post(
+                &format!("{base}change?r=0&i=a.sparsebundle"),
+                &cookie,
+                &format!("csrf={csrf}&kind=apply&confirm=yes&plan={number}"),
+            );
+            assert!(change.starts_with("HTTP/1.1 303"), "{change}");
+            if round % 2 == 1 {
+                let job = field(&change, "location").split('=').nth(1).unwrap();
+                get(&format!("{base}events?id={job}"), &cookie);
+            }
+            // `Drop` kills it as `kill -9` does: at once, or after the change.
+            drop(server);
+            scratch.ok(&["check", image]);
+            scratch.ok(&["compact", image]);
+            assert!(scratch.ok(&["ls", image]).contains("hello.txt"));
+        }
+    }
+
+    #[test]
+    fn the_browser_is_opened_without_the_token_in_its_arguments() {
+        let scratch = Scratch::new();
+        for folder in ["root", "bin", "run"] {
+            fs::create_dir(scratch.path(folder)).unwrap();
+        }
+        // The address that a browser would go to, and who else may read it.
+        scratch.write(
+            "bin/xdg-open",
+            "#!/bin/sh\necho \"$@\" >\"$0.args\"\nstat -c %a \"$1\" >\"$0.mode\"\n\
+             cp \"$1\" \"$0.page.new\"\nmv \"$0.page.new\" \"$0.page\"\n",
+        );
+        let script = scratch.path("bin/xdg-open");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+            .args(["web", "--json", "--open", "--end-when-idle", "root"])
+            .current_dir(scratch.path(""))
+            .env("PATH", format!("{}:{path}", scratch.path("bin").display()))
+            .env("XDG_RUNTIME_DIR", scratch.path("run"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = child.stdout.take().unwrap();
+        let mut server = Server(child);
+        let mut documents = serde_json::Deserializer::from_reader(out).into_iter();
+        let report: Value = documents.next().unwrap().unwrap();
+        let url = report["url"].as_str().unwrap();
+        let kept = |name: &str| scratch.path(&format!("bin/xdg-open.{name}"));
+        let mut tries = 0..10_000_000;
+        assert!(tries.any(|_| kept("page").exists()));
+        let token = url.split("token=").nth(1).unwrap();
+        assert!(!fs::read_to_string(kept("args")).unwrap().contains(token));
+        assert_eq!(fs::read_to_string(kept("mode")).unwrap().trim(), "600");
+        let page = fs::read_to_string(kept("page")).unwrap();
+        assert!(page.contains(&format!("url={url}\"")), "{page}");
+        // The server ends with its only session.
+        let cookie = enter(url);
+        let base = url.split("open?").next().unwrap();
+        let first = get(base, &cookie);
+        let (_, rest) = first.split_once("name=\"csrf\" value=\"").unwrap();
+        let csrf = rest.split('"').next().unwrap();
+        post(&format!("{base}end"), &cookie, &format!("csrf={csrf}"));
+        assert!(server.0.wait().unwrap().success());
+        let left = fs::read_dir(scratch.path("run")).unwrap();
+        let mut names = left.map(|entry| entry.unwrap().file_name());
+        assert!(names.all(|name| !name.to_string_lossy().ends_with(".html")));
+    }
+
+    #[test]
+    fn a_service_and_a_desktop_entry_are_written_when_asked() {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.path("a \"b\" 100% $x")).unwrap();
+        let run = |args: &[&str]| {
+            Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+                .arg("web")
+                .args(args)
+                .current_dir(scratch.path(""))
+                .env("XDG_CONFIG_HOME", scratch.path("config"))
+                .env("XDG_DATA_HOME", scratch.path("data"))
+                .output()
+                .unwrap()
+        };
+        let install = ["a \"b\" 100% $x", "--port", "8080", "--install-service"];
+        assert!(run(&install).status.success());
+        let unit = scratch.path("config/systemd/user/bandsaw-web.service");
+        let text = fs::read_to_string(&unit).unwrap();
+        assert!(
+            text.contains("\"--port\" \"8080\" \"--\" \"/")
+                && text.contains("a \\\"b\\\" 100%% $$x\""),
+            "{text}"
+        );
+        fs::write(&unit, "mine").unwrap();
+        assert!(!run(&install).status.success());
+        assert_eq!(fs::read_to_string(&unit).unwrap(), "mine");
+        assert!(
+            run(&[&install[..], &["--overwrite"]].concat())
+                .status
+                .success()
+        );
+        assert_eq!(fs::read_to_string(&unit).unwrap(), text);
+        if has("systemd-analyze") {
+            let checked = Command::new("systemd-analyze")
+                .args(["verify", "--user", "--man=no"])
+                .arg(&unit)
+                .env("XDG_RUNTIME_DIR", scratch.path(""))
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&checked.stderr);
+            assert!(!said.contains("bandsaw-web.service:"), "{said}");
+        }
+        assert!(run(&["--install-desktop"]).status.success());
+        let entry = scratch.path("data/applications/bandsaw-web.desktop");
+        assert!(fs::read_to_string(&entry).unwrap().contains(" web --open "));
+        if has("desktop-file-validate") {
+            let checked = Command::new("desktop-file-validate").arg(&entry).output();
+            let checked = checked.unwrap();
+            let said = String::from_utf8_lossy(&checked.stdout);
+            assert!(checked.status.success(), "{said}");
+        }
+        assert!(!run(&["--install-desktop"]).status.success());
+        let names = fs::read_dir(scratch.path("data/applications")).unwrap();
+        assert_eq!(names.count(), 1);
+    }
+
+    fn has(program: &str) -> bool {
+        let found = Command::new(program).arg("--help").output();
+        found.is_ok_and(|output| output.status.success())
     }
 
     #[test]

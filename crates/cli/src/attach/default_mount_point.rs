@@ -9,7 +9,7 @@ use bandsaw_mount::mount_points;
 
 use crate::failure::Outcome;
 
-const LAYER: &str = "attach";
+const LAYER: &str = "mount point";
 /// The number of folders of one name that are tried.
 const MAX_FOLDERS: u32 = 1000;
 

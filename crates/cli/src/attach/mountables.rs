@@ -12,6 +12,7 @@ use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{Backups, Merged, volumes_of};
 use bandsaw_mount::MountContent;
 
+use crate::commands::timemachine::host_folder;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source::OpenArgs;
@@ -93,7 +94,10 @@ pub(super) fn backups(
     machine: Option<&str>,
     output: &Output,
 ) -> Outcome<Mountable> {
-    let volumes = volumes_of(image, address.volume.as_ref(), Some(opening.keys()))?;
+    let volumes = match host_folder(address)? {
+        Some(volume) => vec![volume],
+        None => volumes_of(image, address.volume.as_ref(), Some(opening.keys()))?,
+    };
     let mut backups = Backups::read(volumes);
     backups.check_any()?;
     if let Some(machine) = machine {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bandsaw::address::Address;
-use bandsaw::device::Access;
+use bandsaw::device::{Access, Memory};
 use bandsaw::fs::VolumeInfo;
 use bandsaw::fs::apfs::Locking;
-use bandsaw::open::Image;
+use bandsaw::open::{Image, OpenOptions, open_device};
 use bandsaw::partition::TypeId;
 use bandsaw::{Error, Kind};
 use bandsaw_mount::{MountOptions, Mounted, unmount};
@@ -21,14 +21,17 @@ use bandsaw_registry::{Entry, Mount, Part, Registration, Registry, Use};
 use super::default_mount_point::{self, ChosenMountPoint};
 use super::mountables::{self, Mountable};
 use super::{Attached, AttachedVolume, background, kernel};
+use crate::commands::timemachine::host_folder;
 use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
-use crate::in_use::whole_name;
+use crate::in_use::{self, whole_name};
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::source::OpenArgs;
 use crate::verifying::VerifyArgs;
 
+/// Length of the blank disk that stands for a folder of this host, in bytes: a sector.
+const NO_DISK: usize = 512;
 /// Age at which the error of a server that has ended is removed: whoever detached its image has read
 /// it long ago.
 const FAILURE_AGE: Duration = Duration::from_secs(600);
@@ -155,6 +158,12 @@ fn write_failure(registry: &Registry, device: &str, ended: &Outcome) {
 /// Opens the image, for writing if possible.
 fn open(job: &ServerTask<'_>, output: &Output) -> Outcome<Image> {
     let path = &job.address.image;
+    if matches!(job.places, MountPlan::Backups(..)) && host_folder(&job.address)?.is_some() {
+        // A folder has no disk, and everything else about it is that of an image.
+        let nothing = Arc::new(Memory::zeros(NO_DISK));
+        let options = OpenOptions::default();
+        return Ok(open_device(nothing, Path::new(path), &options)?);
+    }
     if job.options.read_only || job.address.snapshot.is_some() {
         return job.opening.read(path, output);
     }
@@ -203,13 +212,10 @@ fn mountables(job: &ServerTask<'_>, image: &Image, output: &Output) -> Outcome<V
     let read_only = job.options.read_only;
     match places(job, image) {
         MountPlan::Disk(_) | MountPlan::DiskAnywhere => Ok(vec![mountables::disk(image)]),
-        MountPlan::Backups(_, machine) => Ok(vec![mountables::backups(
-            image,
-            &job.address,
-            job.opening,
-            machine.as_deref(),
-            output,
-        )?]),
+        MountPlan::Backups(_, machine) => Ok(vec![
+            mountables::backups(image, &job.address, job.opening, machine.as_deref(), output)
+                .map_err(|failure| failure.in_file(image.path()))?,
+        ]),
         MountPlan::Volume(_) => Ok(vec![mountables::one(
             image,
             &job.address,
@@ -494,10 +500,6 @@ fn partitions(image: &Image, device: &str) -> Vec<Part> {
     map.iter().map(part).collect()
 }
 
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
 fn advise(error: Error) -> Failure {
     match error.kind() {
         Kind::Unsupported => Failure::from(error).hint(
@@ -523,17 +525,9 @@ fn publish(
         .collect();
     registration.publish(Entry {
         image: attached.path.clone(),
-        format: image.format().code().to_owned(),
-        layers: image
-            .overlays()
-            .map(|layer| absolute(&layer.path))
-            .collect(),
-        scheme: image.partitions().map(|map| map.scheme.to_string()),
         partitions: partitions(image, &attached.device),
-        size: image.disk().info().len,
         partial: job.opening.is_partial(),
         read_only: attached.read_only,
-        encrypted: image.is_secret(),
         places: attached
             .volumes
             .iter()
@@ -547,7 +541,7 @@ fn publish(
                 ActiveMount::Folder(_) => None,
             }),
         mounts,
-        ..Entry::new(job.used)
+        ..in_use::entry(image, job.used)
     })?;
     Ok(())
 }

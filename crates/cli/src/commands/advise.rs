@@ -45,6 +45,8 @@ pub(crate) struct Advise {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct AdviceReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
     size: u64,
     location: &'static str,
     /// The current band size in bytes, of a sparse bundle.
@@ -115,7 +117,9 @@ impl Advise {
         let reasons = reasons
             .into_iter()
             .map(|AdviceReason { code, message }| ReasonJson { code, message });
+        let path = self.image.as_deref().map(source::image).transpose()?;
         let report = AdviceReport {
+            path: path.map(|path| path.to_string()),
             size,
             location: self.on.name(),
             current_band_size: present,

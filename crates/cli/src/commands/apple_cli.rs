@@ -9,7 +9,7 @@ use clap::Args;
 ///
 /// The same happens if this program is called hdiutil, through a link. Verbs, options, sizes,
 /// property lists and exit codes are those of hdiutil. `bandsaw hdiutil help` lists the verbs;
-/// docs/hdiutil.md describes them and the options that are not supported.
+/// `bandsaw hdiutil help -markdown` describes them and the options that are not supported.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,8 +29,8 @@ pub(crate) struct Hdiutil {
 
 /// Emulate `diskutil image` of macOS 26
 ///
-/// The same happens if this program is called diskutil, through a link. docs/hdiutil.md describes
-/// the verbs and their options.
+/// The same happens if this program is called diskutil, through a link. `bandsaw hdiutil help
+/// -markdown` describes the verbs and their options.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ Examples:
   bandsaw diskutil image info Disk.asif --plist
   bandsaw diskutil image resize Disk.asif --size 20g")]
 pub(crate) struct Diskutil {
-    /// The word image, a verb and its arguments
+    /// A verb of diskutil with its arguments, such as `image info`
     #[arg(
         value_name = "WORDS",
         required = true,

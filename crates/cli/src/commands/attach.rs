@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use bandsaw::Reason;
+use bandsaw::address::redacted;
 use bandsaw::open::Section;
+use bandsaw::{Kind, Reason};
 use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
@@ -53,7 +54,9 @@ pub(crate) struct Attach {
     /// The disk is a kernel device, or a file if the kernel has no network block devices.
     #[arg(long)]
     nomount: bool,
-    /// Mount volumes on folders, or show the disk as a file
+    /// Mount volumes on folders without a kernel device
+    ///
+    /// With --nomount the disk is shown as a file.
     ///
     /// The kernel's network block devices are not used.
     #[arg(long)]
@@ -69,6 +72,9 @@ pub(crate) struct Attach {
     /// Leave the report that no volume can be mounted to the caller
     #[arg(long, hide = true)]
     quiet_if_empty: bool,
+    /// Report a failure as this program of Apple's does
+    #[arg(long, hide = true, value_name = "PROGRAM")]
+    report_as: Option<String>,
     #[command(flatten)]
     serving: MountArgs,
     #[command(flatten)]
@@ -117,7 +123,17 @@ impl Attach {
             .run("attach", &job, output)
             .map_err(|failure| match failure.reason() {
                 Some(Reason::NoVolumes) if self.quiet_if_empty => failure.silent(),
-                _ => failure,
+                _ => match &self.report_as {
+                    Some(program) if !failure.is_reported() => {
+                        let advice = match failure.kind() {
+                            Kind::WrongKey => "; -stdinpass reads it from standard input",
+                            _ => "",
+                        };
+                        eprintln!("{program}: {}{advice}", redacted(&failure.message()));
+                        failure.silent()
+                    }
+                    _ => failure,
+                },
             })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bandsaw::device::BlockDevice;
 use bandsaw::fs::{FileKind, Fork};
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 
 use crate::failure::{Advise, Failure, Outcome};
@@ -64,9 +64,10 @@ impl Cat {
     fn contents(&self, place: &ImageLocation) -> Outcome<Arc<dyn BlockDevice>> {
         let ImageLocation { fs, attributes, .. } = place;
         if let Some(name) = &self.xattr {
-            return Ok(fs
-                .xattr(attributes.id, name)?
-                .ok_or_else(|| Error::not_found("extended attribute", name))?);
+            return Ok(fs.xattr(attributes.id, name)?.ok_or_else(|| {
+                let missing = Error::not_found("extended attribute", name);
+                missing.because(Reason::NoSuchAttribute)
+            })?);
         }
         if attributes.kind != FileKind::File {
             let what = match attributes.kind {

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 
 use bandsaw::address::ImagePath;
 use bandsaw::ops::checksum::{Algorithm, checksum};
+use bandsaw::ops::describe::ErrorInfo;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Described, Failures, Outcome};
+use crate::failure::{Failures, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -28,7 +29,7 @@ pub(crate) struct Checksum {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath, required = true)]
     images: Vec<OsString>,
     /// Use crc32, md5, sha1, sha256, sha384 or sha512
-    #[arg(long = "type", value_name = "TYPE", default_value_t)]
+    #[arg(long = "type", value_name = "TYPE", default_value = "sha256")]
     algorithm: Algorithm,
     #[command(flatten)]
     opening: OpenArgs,
@@ -48,7 +49,7 @@ struct Item {
     #[serde(flatten)]
     sum: Option<Sum>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Described>,
+    error: Option<ErrorInfo>,
 }
 
 #[derive(Serialize)]

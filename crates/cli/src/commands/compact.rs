@@ -2,21 +2,23 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 
 use bandsaw::address::ImagePath;
-use bandsaw::container::Orphan;
-use bandsaw::error::Place;
-use bandsaw::ops::compact::{self, Cause, Compacted, Options, OrphanReport, Plan, SkippedVolume};
-use bandsaw::progress::RateLimited;
+use bandsaw::decision::Assumptions;
+use bandsaw::ops::compact::{self, Cause, Compacted, Options, Plan};
+use bandsaw::ops::describe::{OrphanInfo, SkippedVolumeInfo};
+use bandsaw::ops::usage::HostUsage;
+use bandsaw::progress::{RateLimited, Silent};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::du::BandsJson;
 use super::trim;
-use crate::failure::{Described, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::info_text::{InfoWriter, exact};
-use crate::output::{Output, Remark, messages};
+use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
 
@@ -24,10 +26,10 @@ use crate::source::{self, OpenArgs};
 ///
 /// Gives unused space of the volumes back to the host as `bandsaw trim` does, and packs bands and
 /// chunks. With --zeros, blocks in use that contain only zeros are given back too. Maps of volumes
-/// are read, but not their files. Stored data that belongs to no part of the disk is removed if all
-/// volumes are sound and none of their data is missing; otherwise it is kept and reported, because
-/// it may belong to them. The image is consistent after every step: run an interrupted compaction
-/// again to resume it.
+/// are read, but not their files. Stored data that belongs to no part of the disk is moved to undo
+/// data (see `bandsaw repair`) if all volumes are sound and none of their data is missing; otherwise
+/// it is kept and reported, because it may belong to them. The image is consistent after every step:
+/// run an interrupted compaction again to resume it.
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
@@ -79,8 +81,8 @@ struct CompactReport {
     zeros: u64,
     /// True if the host supports holes in files.
     holes: bool,
-    orphans: OrphanJson,
-    refused: Vec<Refused>,
+    orphans: OrphanInfo,
+    refused: Vec<SkippedVolumeInfo>,
 }
 
 /// The output of `--json` with `--dry-run`.
@@ -94,52 +96,26 @@ struct PlanJson {
     /// Bytes held by older checkpoints, which are released first.
     pending: u64,
     units: BandsJson,
-    orphans: OrphanJson,
-    refused: Vec<Refused>,
+    orphans: OrphanInfo,
+    refused: Vec<SkippedVolumeInfo>,
 }
 
-/// Stored data that belongs to no part of the disk.
-#[derive(Serialize)]
-struct OrphanJson {
-    size: u64,
-    #[serde(serialize_with = "messages")]
-    places: Vec<String>,
-    /// The reason why it is kept; absent if it is removed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<Remark>,
-}
-
-impl OrphanJson {
-    fn new(orphans: &OrphanReport) -> Self {
-        let place = |orphan: &Orphan| match &orphan.place {
-            Place::Offset(at) => format!("{} at byte {at}", orphan.what),
-            Place::Name(name) => format!("{name}: {}", orphan.what),
-            Place::None => orphan.what.clone(),
-        };
-        Self {
-            size: orphans.bytes(),
-            places: orphans.found.iter().map(place).collect(),
-            kept: orphans.kept.clone().map(Remark::new),
-        }
-    }
-
-    /// Returns one line about data that belongs to no part of the disk, if there is some.
-    fn line(&self, output: &Output) -> Option<String> {
-        let first = self.places.first()?;
-        let more = match self.places.len() {
-            1 => String::new(),
-            places => format!(", and {} more", places - 1),
-        };
-        let kept = match &self.kept {
-            Some(why) => format!("kept: {}", output.text(&why.message)),
-            None => "removed: nothing can refer to them".to_owned(),
-        };
-        Some(format!(
-            "{} do not belong to any part of the disk ({}{more}); {kept}",
-            exact(self.size),
-            output.text(first)
-        ))
-    }
+/// Returns one line about data that belongs to no part of the disk, if there is some.
+fn orphans_line(orphans: &OrphanInfo, output: &Output) -> Option<String> {
+    let first = orphans.places.first()?;
+    let more = match orphans.places.len() {
+        1 => String::new(),
+        places => format!(", and {} more", places - 1),
+    };
+    let kept = match &orphans.kept {
+        Some(why) => format!("kept: {}", output.text(&why.message)),
+        None => "nothing refers to them: removed, with undo data".to_owned(),
+    };
+    Some(format!(
+        "{} do not belong to any part of the disk ({}{more}); {kept}",
+        exact(orphans.size),
+        output.text(first)
+    ))
 }
 
 #[derive(Serialize)]
@@ -148,38 +124,20 @@ struct CauseJson {
     reclaimable: u64,
 }
 
-#[derive(Serialize)]
-struct Refused {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<u32>,
-    error: Described,
-    #[serde(skip)]
-    place: String,
-}
-
-impl Refused {
-    fn all(refused: &[SkippedVolume]) -> Vec<Self> {
-        refused
-            .iter()
-            .map(|skipped| Self {
-                partition: skipped.partition,
-                error: Described::brief(&skipped.error),
-                place: skipped.place.clone(),
-            })
-            .collect()
-    }
-
-    fn write(all: &[Self], output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let mut each = all.iter();
-        each.try_for_each(|refused| {
-            writeln!(
-                out,
-                "{}: skipped, {}",
-                refused.place,
-                output.text(&refused.error.message)
-            )
-        })
-    }
+fn write_skipped(
+    all: &[SkippedVolumeInfo],
+    output: &Output,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut each = all.iter();
+    each.try_for_each(|refused| {
+        writeln!(
+            out,
+            "{}: skipped, {}",
+            refused.place,
+            output.text(&refused.error.message)
+        )
+    })
 }
 
 impl Compact {
@@ -204,8 +162,16 @@ impl Compact {
         let done = compact::compact(&image, &options, Some(self.opening.keys()), &progress)
             .map_err(|error| advise(error.in_file(&path), &path))?;
         drop(bar);
-        let report = CompactReport::new(&path, &done);
+        drop(image);
+        let mut report = CompactReport::new(&path, &done);
+        let orphans_kept = match done.orphans.is_resolved() {
+            true => self.remove_orphans(&path, &mut report, output).err(),
+            false => None,
+        };
         output.done(&report, |out| report.write(output, out))?;
+        if let Some(failure) = orphans_kept {
+            return Err(failure.warned());
+        }
         if !done.orphans.is_resolved() {
             let what = "nothing was freed: stored data does not belong to any part of the disk, \
                         and it is unknown where it belongs";
@@ -215,6 +181,28 @@ impl Compact {
         }
         trim::refusal(&path, done.refused.into_iter().map(|skipped| skipped.error))
             .map_or(Ok(()), Err)
+    }
+}
+
+impl Compact {
+    /// Removes stored data to which nothing refers, with undo data: it may have been of a part of the
+    /// disk that was written again.
+    fn remove_orphans(
+        &self,
+        path: &ImagePath,
+        report: &mut CompactReport,
+        output: &Output,
+    ) -> Outcome {
+        if report.orphans.places.is_empty() {
+            return Ok(());
+        }
+        if let Some(done) = self.opening.repair(path, Assumptions::default())? {
+            output.warn(&done);
+        }
+        report.orphans.kept = None;
+        report.allocated = HostUsage::of(Path::new(path), &Silent)?.allocated;
+        report.reclaimed = report.allocated_before.saturating_sub(report.allocated);
+        Ok(())
     }
 }
 
@@ -236,14 +224,14 @@ impl CompactReport {
             reclaimed: done.before.saturating_sub(done.after),
             zeros: done.zeros,
             holes: done.parts,
-            orphans: OrphanJson::new(&done.orphans),
-            refused: Refused::all(&done.refused),
+            orphans: OrphanInfo::new(&done.orphans),
+            refused: SkippedVolumeInfo::all(&done.refused),
         }
     }
 
     fn write(&self, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        Refused::write(&self.refused, output, out)?;
-        if let Some(line) = self.orphans.line(output) {
+        write_skipped(&self.refused, output, out)?;
+        if let Some(line) = orphans_line(&self.orphans, output) {
             writeln!(out, "{line}")?;
         }
         if self.zeros > 0 {
@@ -284,8 +272,8 @@ impl PlanJson {
             causes: causes.collect(),
             pending: plan.pending,
             units: BandsJson::new(&plan.map, each),
-            orphans: OrphanJson::new(&plan.orphans),
-            refused: Refused::all(&plan.refused),
+            orphans: OrphanInfo::new(&plan.orphans),
+            refused: SkippedVolumeInfo::all(&plan.refused),
         }
     }
 
@@ -311,13 +299,13 @@ impl PlanJson {
             };
             sheet.fact("returns", &format!("{} {what}", exact(cause.reclaimable)))?;
         }
-        if let Some(line) = self.orphans.line(output) {
+        if let Some(line) = orphans_line(&self.orphans, output) {
             sheet.fact("orphans", &line)?;
         }
         sheet.fact("in all", &exact(self.reclaimable))?;
         self.units.write_kept(&mut sheet)?;
         self.units.write_each(&mut sheet)?;
-        Refused::write(&self.refused, output, out)
+        write_skipped(&self.refused, output, out)
     }
 }
 

@@ -9,24 +9,27 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::{ContainerKind, Format};
 use bandsaw::crypt::Encryption;
+use bandsaw::decision::Undecided;
 use bandsaw::open::Image;
 use bandsaw::ops::convert::{ConvertOptions, CopyCounts, convert, resume, stream};
+use bandsaw::ops::describe::ImageInfo;
 use bandsaw::ops::orphans;
 use bandsaw::platform::{hidden_name, own_suffix};
+use bandsaw::progress::Silent;
 use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use super::check::COPY_AGAIN;
 use crate::encrypting::{Cipher, DecryptArgs, NewEncryptionArgs};
 use crate::failure::{Advise, Failure, Outcome};
-use crate::image_json::ImageInfo;
-use crate::info_text;
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
 use crate::target::{self, Container, file_mode};
 use crate::verifying::VERIFY_HINT;
+use crate::{image_report, info_text, missing_contents};
 
 /// Convert an image to another format or band size
 ///
@@ -147,32 +150,6 @@ struct ConvertReport {
 }
 
 impl Convert {
-    /// Returns the verb for this image.
-    pub(super) fn of(
-        source: OsString,
-        target: PathBuf,
-        remove_signature: bool,
-        container: Container,
-        decrypting: DecryptArgs,
-        opening: OpenArgs,
-    ) -> Self {
-        Self {
-            source,
-            target: Some(target),
-            output: None,
-            resume: false,
-            remove_signature,
-            no_verify: false,
-            skip_free: false,
-            container,
-            opening,
-            encryption: EncryptionArgs {
-                decrypting,
-                ..EncryptionArgs::default()
-            },
-        }
-    }
-
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let Some(target) = self.target.as_deref().or(self.output.as_deref()) else {
             return Err(Failure::usage("TARGET", "a target is required"));
@@ -198,15 +175,27 @@ impl Convert {
             let error = Error::conflict("convert", "source and target are the same image");
             Err(Failure::from(error.in_file(&target)).hint(hint))
         };
+        if is_same && (target.is_dir() || self.resume) {
+            return refused("name another target");
+        }
         if is_same && !self.container.overwrite {
             return refused("use --overwrite to replace it, or name another target");
         }
         let format = self.container.format(&target)?;
-        let is_folder = format.container() == ContainerKind::Bundle || target.is_dir();
-        if is_same && (is_folder || self.resume) {
+        if is_same && format.container() == ContainerKind::Bundle {
             return refused("name another target");
         }
         let source = self.source(format, output)?;
+        let doubt = orphans::doubt(&source, &Bar::new(output))?;
+        if let Some(doubt) = doubt.as_ref().filter(|_| is_same) {
+            return Err(Undecided {
+                what: format!("contents may be missing from the result: {doubt}"),
+                alternatives: Vec::new(),
+            }
+            .into_error("convert")
+            .in_file(source.path())
+            .into());
+        }
         if is_same && source.udif().is_some_and(|udif| udif.segment().count > 1) {
             return refused("name another target");
         }
@@ -215,7 +204,8 @@ impl Convert {
             true => Target::Source(target.into_owned()),
             false => Target::New(target.into_owned()),
         };
-        self.to_file(&source, &target, format, encryption, output)
+        self.to_file(&source, &target, format, encryption, output)?;
+        missing_contents::warn(&source, doubt)
     }
 
     /// Returns the encryption of the new image, after asking for its passphrase.
@@ -264,11 +254,6 @@ impl Convert {
             return Err(Failure::usage(option, "the source is not encrypted")
                 .hint("use --encrypt to create an encrypted copy"));
         }
-        if let Some(doubt) = orphans::doubt(&source, &Bar::new(output))? {
-            output.warn_of_loss(&format!(
-                "contents may be missing from the copy: {doubt}: run `bandsaw check`"
-            ));
-        }
         let is_signed = source.udif().is_some_and(|udif| udif.signature().is_some());
         if is_signed && !self.remove_signature && !format.is_udif() {
             output.warn("the code signature of the source is not copied");
@@ -297,13 +282,13 @@ impl Convert {
         let work = if self.resume { resume } else { convert };
         let place = target.place()?;
         let made = work(source, &place, &options, &bar).map_err(|error| self.advise(error))?;
-        let mut report = ImageInfo::of_copy(&made.image, &bar)?;
+        let mut report = image_report::of_copy(&made.image, &bar)?;
         if let Target::Source(path) = target {
             replace(path, &place)?;
             report.path = path.display().to_string();
         }
         drop(bar);
-        report.warn(output);
+        image_report::warn(&report, output);
         for volume in made.image.volumes() {
             if let Some(damage) = volume.find_damage()? {
                 output.warn_of_loss(&format!(
@@ -373,6 +358,9 @@ impl Convert {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
+            Kind::Corrupt if error.layer() == "udif" && self.no_verify => {
+                Failure::from(error).hint(COPY_AGAIN)
+            }
             Kind::Corrupt if error.layer() == "udif" => Failure::from(error).hint(VERIFY_HINT),
             Kind::Cancelled if self.resume => {
                 Failure::from(error).hint("run the command again to resume")
@@ -386,13 +374,15 @@ impl Convert {
         let out = standard_output("TARGET")?;
         let format = self.container.asked_format().unwrap_or_default();
         let source = self.source(format, output)?;
+        let doubt = orphans::doubt(&source, &Silent)?;
         let bar = Bar::new(output);
         let options = self.options(format, self.encryption(&source)?)?;
         let copied = stream(&source, &options, Path::new("."), out, &bar)
             .map_err(|error| self.advise(error))?;
         drop(bar);
         let streamed = StreamReport::new(format, source.disk().info().len, copied);
-        output.done(&streamed, |out| streamed.write(out))
+        output.done(&streamed, |out| streamed.write(out))?;
+        missing_contents::warn(&source, doubt)
     }
 }
 

@@ -17,9 +17,8 @@ use serde::Serialize;
 
 use super::extract;
 use crate::change::{self, ChangeArgs};
-use crate::compressing::CompressionArgs;
+use crate::compressing::LevelCompressionArgs;
 use crate::failure::{Failure, Outcome};
-use crate::headings::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, ImageLocation, normal};
@@ -55,17 +54,8 @@ pub(crate) struct Cp {
     /// Replace existing files
     #[arg(long)]
     overwrite: bool,
-    /// Set the level of zlib for --compress: 1 to 9 (default: 5)
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = COMPRESSION,
-        requires = "compress",
-        value_parser = clap::value_parser!(u8).range(1..=9)
-    )]
-    level: Option<u8>,
     #[command(flatten)]
-    compressing: CompressionArgs,
+    compressing: LevelCompressionArgs,
     #[command(flatten)]
     verifying: VerifyArgs,
     #[command(flatten)]
@@ -106,13 +96,20 @@ impl Cp {
             ..FolderOptions::default()
         };
         let bar = Bar::new(output);
-        let mut done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)?;
+        let mut done = to_folder(&*place.fs, &place.path, &folder, &options, &bar)
+            .map_err(|error| extract::of_target(error, &folder))?;
         drop(bar);
+        extract::note_unverified(&self.verifying, &image, whole, &mut done, output);
         let problems = done.problems.into_iter();
         done.problems = problems
             .map(|problem| problem.in_file(&self.target))
+            // The copy may have another name than the object in the image.
+            .map(|problem| match is_folder {
+                true => problem,
+                false => problem.named(&*place.path),
+            })
             .collect();
-        extract::report(done, verification, output)
+        extract::report(&source.image.to_string(), done, verification, output)
     }
 
     fn check_recursive(&self, source: &str) -> Outcome {
@@ -165,7 +162,7 @@ impl Cp {
             })?
         };
         drop(bar);
-        report(done, output)?;
+        report(&target, done, output)?;
         verified
     }
 
@@ -241,6 +238,9 @@ impl Cp {
             (true, true) => (format!("{path}/{}", found.name), None),
             (true, false) => (path, None),
             (false, true) => (path, None),
+            (false, false) if change::names_folder(&self.target) => {
+                return Err(change::not_a_folder("cp", &path).into());
+            }
             (false, false) => {
                 change::parent(fs, &path)?;
                 let (folder, name) = path.rsplit_once('/').unwrap_or(("", &path));
@@ -250,7 +250,7 @@ impl Cp {
         let options = PutOptions {
             overwrite: self.overwrite,
             name,
-            compress: self.compressing.options(self.level)?,
+            compress: self.compressing.options()?,
         };
         put(&found.tree, &**fs, &folder, &options, bar).map_err(|error| match error.kind() {
             Kind::Conflict if error.reason() == Some(Reason::Exists) => {
@@ -277,6 +277,7 @@ fn is_same_file(a: &ImagePath, b: &ImagePath) -> bool {
 /// The output of `--json` for a copy into an image.
 #[derive(Serialize)]
 struct CopyReport {
+    path: String,
     files: u64,
     folders: u64,
     symlinks: u64,
@@ -284,7 +285,7 @@ struct CopyReport {
     compressed_files: u64,
 }
 
-fn report(done: PutReport, output: &Output) -> Outcome {
+fn report(target: &Address, done: PutReport, output: &Output) -> Outcome {
     let PutReport {
         files,
         folders,
@@ -294,6 +295,7 @@ fn report(done: PutReport, output: &Output) -> Outcome {
     } = done;
     output.done(
         &CopyReport {
+            path: target.image.to_string(),
             files,
             folders,
             symlinks,

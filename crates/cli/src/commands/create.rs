@@ -22,13 +22,12 @@ use crate::encrypting::{Cipher, NewEncryptionArgs};
 use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 use crate::failure::{Failure, Outcome};
 use crate::headings::COMPRESSION;
-use crate::image_json::ImageInfo;
-use crate::info_text;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
 use crate::target::{self, Container};
+use crate::{image_report, info_text};
 
 /// Create an image, blank or filled from a folder or archive
 ///
@@ -219,6 +218,7 @@ impl Create {
             encryption: None,
             volume_encryption: None,
             thin: self.thin,
+            opens: false,
             look: None,
             resources: Vec::new(),
             network: self.network_args.reach().without_cache(),
@@ -267,9 +267,9 @@ impl Create {
         let bar = Bar::new(output);
         let made = create(&image, options, &bar).map_err(|error| self.advise(error))?;
         let recovery_key = recovery_key.and_then(RecoveryKey::keep);
-        let facts = ImageInfo::of(&made.image, &bar)?;
+        let facts = image_report::of_image(&made.image, &bar)?;
         drop(bar);
-        facts.warn(output);
+        image_report::warn(&facts, output);
         let facts = CreateReport {
             image: facts,
             recovery_key,
@@ -329,6 +329,13 @@ impl Create {
                 !(self.encrypting_volume.is_wanted() && *option == "--iterations")
             });
             return match given.or(self.passphrase.given()) {
+                Some(option) if self.encrypting_volume.is_wanted() => {
+                    let hint = option.strip_prefix("--").map_or_else(
+                        || "use --volume-passfile FILE for the passphrase of the volume".to_owned(),
+                        |name| format!("use --volume-{name} for the passphrase of the volume"),
+                    );
+                    Err(Failure::usage(option, "requires --encrypt").hint(hint))
+                }
                 Some(option) => Err(Failure::usage(option, "requires --encrypt")),
                 None => Ok(None),
             };

@@ -6,14 +6,15 @@ use std::path::Path;
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Contents;
+use bandsaw::ops::describe::{ErrorInfo, code, layer_code, messages};
 use bandsaw::ops::diagnose::{Cause, diagnose};
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Described, Failure, Outcome, code, layer_code};
+use crate::failure::{Failure, Outcome};
 use crate::in_use;
-use crate::output::{Output, Style, messages};
+use crate::output::{Output, Style};
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
 
@@ -71,7 +72,7 @@ struct CauseJson {
     #[serde(serialize_with = "messages")]
     advice: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Described>,
+    error: Option<ErrorInfo>,
     #[serde(skip)]
     name: &'static str,
 }
@@ -140,7 +141,16 @@ impl Diagnose {
                 .try_for_each(|advice| writeln!(out, "  * {}", output.text(advice)))
         })?;
         match found.cause {
-            Some(cause) if !cause.opens => Err(failure(cause, &path)),
+            Some(cause) if !cause.opens => {
+                let failure = failure(cause, &path);
+                Err(match failure.reason() {
+                    // Their hint is this command.
+                    Some(Reason::UnknownFormat | Reason::UnknownContents | Reason::Truncated) => {
+                        failure.without_hint()
+                    }
+                    _ => failure,
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -164,7 +174,7 @@ impl CauseJson {
                 || cause.advice.clone(),
                 |entry| vec![in_use::way_out(entry)],
             ),
-            error: cause.error.as_ref().map(Described::new),
+            error: cause.error.as_ref().map(ErrorInfo::new),
         }
     }
 }

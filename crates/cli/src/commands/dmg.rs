@@ -15,11 +15,10 @@ use clap::{Args, ValueHint};
 use super::create::epoch;
 use super::resources::add as resources;
 use crate::failure::{Failure, Outcome};
-use crate::image_json::ImageInfo;
-use crate::info_text;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::recipe::{self, Recipe};
+use crate::{image_report, info_text};
 
 /// Create a disk image for distributing software
 ///
@@ -131,9 +130,9 @@ impl Dmg {
         let bar = Bar::new(output);
         let options = self.options(recipe, format, output)?;
         let made = create(&target, options, &bar).map_err(|error| self.advise(error))?;
-        let report = ImageInfo::of(&made.image, &bar)?;
+        let report = image_report::of_image(&made.image, &bar)?;
         drop(bar);
-        report.warn(output);
+        image_report::warn(&report, output);
         output.done(&report, |out| info_text::write(&report, output, out))
     }
 

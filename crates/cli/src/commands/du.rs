@@ -9,13 +9,14 @@ use bandsaw::container::Format;
 use bandsaw::device::Access;
 use bandsaw::fs::FileKind;
 use bandsaw::ops::compress::{FileUsage, FolderUsage};
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::ops::space::{SpaceMap, UnitUsage};
 use bandsaw::ops::usage::{HostUsage, ImageUsage, VolumeUsage};
 use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Described, Failures, Outcome};
+use crate::failure::{Failures, Outcome};
 use crate::info_text::{InfoWriter, exact, held};
 use crate::output::{Output, Style};
 use crate::progress::Bar;
@@ -72,7 +73,7 @@ struct Item {
     inside: Option<InsideJson>,
     /// The reason why a file that looks like an image was only measured from outside, or not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Described>,
+    error: Option<ErrorInfo>,
 }
 
 /// Files in a volume. Sizes are in bytes.
@@ -162,7 +163,7 @@ struct VolumeJson {
     free: Option<u64>,
     /// The reason why free space cannot be freed on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<Described>,
+    refused: Option<ErrorInfo>,
     #[serde(skip)]
     place: String,
 }
@@ -400,7 +401,7 @@ impl VolumeJson {
             used: usage.space.map(|space| space.used),
             pending: usage.space.map(|space| space.pending),
             free: usage.space.map(|space| space.free),
-            refused: usage.refused.as_ref().map(Described::brief),
+            refused: usage.refused.as_ref().map(ErrorInfo::brief),
         }
     }
 }

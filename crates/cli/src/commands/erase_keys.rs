@@ -88,10 +88,14 @@ impl EraseKeys {
         for (question, answer) in questions.iter().skip(usize::from(self.yes)) {
             if !io::stdin().is_terminal() {
                 let failure = Failure::usage("erase-keys", "confirmation requires a terminal");
-                return Err(failure.hint("use --yes --yes to answer both questions"));
+                return Err(failure
+                    .in_file(image)
+                    .hint("use --yes --yes to answer both questions"));
             }
             if ask(question)? != *answer {
-                return Err(Error::new(Kind::Cancelled, "erase-keys", "nothing was erased").into());
+                let message = format!("nothing was erased: the answer was not {answer:?}");
+                let error = Error::new(Kind::Undecided, "erase-keys", message);
+                return Err(error.in_file(image).into());
             }
         }
         Ok(())

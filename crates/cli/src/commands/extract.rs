@@ -4,13 +4,18 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use bandsaw::open::Image;
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::ops::export::{Exported, FolderOptions, to_folder, to_tar};
+use bandsaw::ops::orphans;
 use bandsaw::ops::verify::Verification;
+use bandsaw::progress::Silent;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Advise, Described, Failure, Outcome};
+use crate::failure::{Advise, Failure, Outcome, described};
+use crate::missing_contents;
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -70,7 +75,9 @@ pub(crate) struct Extract {
 
 /// The output of `--json`.
 #[derive(Serialize)]
-struct ExtractReport {
+struct ExtractReport<'a> {
+    /// The image, or the place of the backups.
+    path: &'a str,
     files: u64,
     folders: u64,
     symlinks: u64,
@@ -79,10 +86,10 @@ struct ExtractReport {
     /// nothing was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
-    problems: Vec<Described>,
+    problems: Vec<ErrorInfo>,
     problem_count: u64,
     /// Files and bits that were skipped because no option asks for them.
-    notes: Vec<Described>,
+    notes: Vec<ErrorInfo>,
     note_count: u64,
 }
 
@@ -94,7 +101,7 @@ impl Extract {
         let verification = self.verifying.begin(&image, whole, output);
         let place = ImageLocation::of(&image, &address, &self.opening)?;
         let bar = Bar::new(output);
-        let (done, output) = match (&self.tar, &self.folder) {
+        let (mut done, output) = match (&self.tar, &self.folder) {
             (Some(file), _) if file.as_os_str() == "-" => {
                 (to_stdout(&place, output, &bar)?, &output.aside())
             }
@@ -108,20 +115,25 @@ impl Extract {
                     ..FolderOptions::default()
                 };
                 (
-                    to_folder(&*place.fs, &place.path, folder, &options, &bar)?,
+                    to_folder(&*place.fs, &place.path, folder, &options, &bar)
+                        .map_err(|error| of_target(error, folder))?,
                     output,
                 )
             }
         };
         drop(bar);
-        report(done, verification, output)?;
+        note_unverified(&self.verifying, &image, whole, &mut done, output);
+        report(&address.image.to_string(), done, verification, output)?;
         if image.reads_older_state() {
             let what =
                 "the newest checkpoint of the volume is damaged: the files are from an older one";
             let error = Error::new(Kind::Corrupt, "extract", what).in_file(&address.image);
             return Err(Failure::from(error).warned());
         }
-        Ok(())
+        match whole {
+            true => missing_contents::warn(&image, orphans::doubt(&image, &Silent)?),
+            false => Ok(()),
+        }
     }
 
     fn to_file(&self, place: &ImageLocation, path: &Path, bar: &Bar) -> Outcome<Exported> {
@@ -143,12 +155,36 @@ fn to_stdout(place: &ImageLocation, output: &Output, bar: &Bar) -> Outcome<Expor
     Ok(done)
 }
 
+/// Names the folder of the host in an error of writing to it.
+pub(super) fn of_target(error: Error, folder: &Path) -> Error {
+    match error.io_kind() {
+        Some(_) => error.in_file(folder),
+        None => error,
+    }
+}
+
 /// The number of problems listed; more are counted.
 const MAX_SHOWN: usize = 10;
+
+/// Adds to the document that the image was not compared with its checksums; people were told before.
+pub(super) fn note_unverified(
+    verifying: &VerifyArgs,
+    image: &Image,
+    whole: bool,
+    done: &mut Exported,
+    output: &Output,
+) {
+    if output.json() && verifying.leaves_out(image, whole) {
+        let note = Error::unsupported("extract", verifying::NOT_VERIFIED).in_file(image.path());
+        done.notes.push(note);
+        done.note_count += 1;
+    }
+}
 
 /// Completes the comparison with the stored checksums and reports the result. Fails if a checksum
 /// differs or anything could not be extracted.
 pub(super) fn report(
+    path: &str,
     done: Exported,
     verification: Option<Verification>,
     output: &Output,
@@ -159,7 +195,7 @@ pub(super) fn report(
         Some(verified) => Some(verified.is_ok()),
         None => None,
     };
-    let reported = tell(done, agrees, output);
+    let reported = tell(path, done, agrees, output);
     let Some(Err(damage)) = verified else {
         return reported;
     };
@@ -170,21 +206,22 @@ pub(super) fn report(
 }
 
 /// Prints the result; fails if anything could not be extracted.
-fn tell(mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome {
+fn tell(path: &str, mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome {
     let nothing_else = done.files + done.folders + done.symlinks == 0;
     if nothing_else && done.problem_count == 1 && done.problems.len() == 1 {
         // For a single object, its problem is the failure itself.
         return Err(done.problems.remove(0)).advise(Kind::Conflict, overwrite_hint);
     }
     let facts = ExtractReport {
+        path,
         files: done.files,
         folders: done.folders,
         symlinks: done.symlinks,
         size: done.bytes,
         verified,
-        problems: done.problems.iter().map(Described::new).collect(),
+        problems: done.problems.iter().map(described).collect(),
         problem_count: done.problem_count,
-        notes: done.notes.iter().map(Described::new).collect(),
+        notes: done.notes.iter().map(described).collect(),
         note_count: done.note_count,
     };
     output.done(&facts, |out| {
@@ -213,12 +250,13 @@ fn tell(mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome 
         kind,
         "extract",
         format!("{count} not extracted, or not completely"),
-    ))
+    )
+    .in_file(path))
     .advise(Kind::Conflict, overwrite_hint)
 }
 
 /// Prints the first lines of `all` for people; programs find all of them in the JSON output.
-fn show(all: &[Described], count: u64, output: &Output) {
+fn show(all: &[ErrorInfo], count: u64, output: &Output) {
     if output.json() {
         return;
     }

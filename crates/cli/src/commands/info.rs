@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bandsaw::device::Access;
 use bandsaw::open::Layer;
+use bandsaw::ops::describe::ImageInfo;
 use bandsaw::ops::space::{FreeSpace, SpaceMap};
 use bandsaw::{Kind, Reason, open};
 use clap::{Args, ValueHint};
@@ -12,12 +13,11 @@ use serde::Serialize;
 
 use super::du::BandsJson;
 use super::stat::Stat;
-use crate::failure::Outcome;
-use crate::image_json::ImageInfo;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
-use crate::{in_use, info_text, map};
+use crate::{image_report, in_use, info_text, map};
 
 /// Show the format, layers and volumes of an image
 ///
@@ -80,12 +80,13 @@ impl Info {
             return Stat::of(self.image.clone(), self.opening.clone()).run(output);
         }
         let path = source::image(&self.image)?;
-        let mut report = ImageInfo::new(&path);
+        let mut report = ImageInfo::new(path.to_string());
         let mut drawing = None;
         let stopped = match self.opening.open(&path, Access::ReadOnly) {
             Ok(image) => {
                 let bar = Bar::new(output);
-                let failed = report.add_image(&image, &bar).err();
+                let done = report.add_image(&image, &bar);
+                let failed = done.and_then(|()| image_report::opened(&mut report)).err();
                 if report.damage.is_none() && image.bundle().is_some() {
                     let options = self.opening.options(Access::ReadOnly);
                     report.damage = open::wrong_band_size(Path::new(&path), &options)
@@ -95,7 +96,7 @@ impl Info {
                     drawing = SpaceMap::of(&image, &FreeSpace::of(&image), &bar)
                         .map_err(|error| error.in_file(&path))?;
                 }
-                failed
+                failed.map(Failure::from)
             }
             Err(failure) => {
                 let user = match failure.reason() {
@@ -103,7 +104,7 @@ impl Info {
                     _ => None,
                 };
                 if let Some(entry) = user {
-                    report.add_use(&entry);
+                    image_report::add_use(&mut report, &entry);
                     None
                 } else {
                     let (layers, _) =
@@ -134,7 +135,7 @@ impl Info {
                     .map_or(Ok(()), |drawing| map::write(drawing, output, out))
             },
         )?;
-        report.warn(output);
+        image_report::warn(&report, output);
         let damage = || {
             report
                 .damage

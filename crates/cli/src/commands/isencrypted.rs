@@ -5,11 +5,11 @@ use std::path::Path;
 
 use bandsaw::device::Access;
 use bandsaw::open::{self, KeyFile};
+use bandsaw::ops::describe::{ArchiveInfo, EncryptionInfo, KeySlotKind};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::image_json::{ArchiveJson, CryptJson, KeySlotKind};
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::source;
@@ -37,16 +37,16 @@ struct EncryptionReport {
     path: String,
     encrypted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    archive: Option<ArchiveJson>,
+    archive: Option<ArchiveInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    encryption: Option<CryptJson>,
+    encryption: Option<EncryptionInfo>,
 }
 
 impl IsEncrypted {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
         let archive = open::archive(Path::new(&image), self.network_args.reach())?;
-        let archive = archive.as_ref().map(ArchiveJson::new);
+        let archive = archive.as_ref().map(ArchiveInfo::new);
         // Encryption within an archive is not looked for.
         let file = match archive {
             Some(_) => None,
@@ -56,7 +56,9 @@ impl IsEncrypted {
                 self.network_args.reach(),
             )?,
         };
-        let encryption = file.as_ref().map(|file| CryptJson::new(file.description()));
+        let encryption = file
+            .as_ref()
+            .map(|file| EncryptionInfo::new(file.description()));
         let report = EncryptionReport {
             path: image.to_string(),
             encrypted: encryption.is_some()

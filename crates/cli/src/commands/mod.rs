@@ -24,9 +24,11 @@ pub(crate) mod create;
 #[cfg(target_os = "linux")]
 mod detach;
 mod diagnose;
+mod diff;
 mod dmg;
 mod du;
 pub(crate) mod erase_keys;
+mod evidence;
 mod extract;
 mod format;
 mod health;
@@ -59,7 +61,7 @@ mod shims;
 mod snapshot;
 mod stack;
 mod stat;
-mod timemachine;
+pub(crate) mod timemachine;
 mod touch;
 mod tree;
 pub(crate) mod trim;
@@ -68,6 +70,7 @@ mod watch;
 mod web;
 mod xattr;
 
+pub(crate) use complete::{Candidates, ShellCompletion, set_other_program};
 pub(crate) use create::{Create, epoch};
 pub(crate) use dmg::is_bundle;
 pub(crate) use info::Info;
@@ -80,6 +83,18 @@ use clap::Subcommand;
 use crate::failure::{Failure, Outcome};
 use crate::hdiutil::AppleCli;
 use crate::output::Output;
+
+/// Runs the verb that a variant of an enum holds: one of those that are named, or as the arms after
+/// these say.
+macro_rules! run_verb {
+    ($verb:expr, $output:expr, $of:ident: $($(#[$cfg:meta])? $name:ident)*; $($others:tt)*) => {
+        match $verb {
+            $($(#[$cfg])? $of::$name(verb) => verb.run($output),)*
+            $($others)*
+        }
+    };
+}
+pub(crate) use run_verb;
 
 /// A verb and its arguments.
 ///
@@ -102,6 +117,8 @@ pub(crate) enum Command {
     Ls(ls::Ls),
     /// Show a folder of a volume as a tree
     Tree(tree::Tree),
+    /// Compare files of two images, snapshots or folders
+    Diff(Box<diff::Diff>),
     /// Show how files are compressed, and what that saves
     Stat(stat::Stat),
     /// Print files of a volume
@@ -164,10 +181,12 @@ pub(crate) enum Command {
     Send(send::Send),
     /// Receive a state that `bandsaw send` wrote
     Receive(receive::Receive),
-    /// Find bands that changed without a writer
+    /// Find bands that changed although no program wrote to them
     Scrub(scrub::Scrub),
     /// Check the structure of an image, layer by layer
     Check(check::Check),
+    /// List, hash and compare the files of an image as evidence
+    Evidence(Box<evidence::Evidence>),
     /// Explain why an image does not open
     Diagnose(diagnose::Diagnose),
     /// Repair an image, or undo a repair
@@ -241,75 +260,21 @@ impl Command {
 
     /// Runs the verb and prints its result.
     pub(crate) fn run(self, output: &Output) -> Outcome {
-        match self {
-            Self::Create(verb) => verb.run(output),
-            Self::Format(verb) => verb.run(output),
-            Self::Dmg(verb) => verb.run(output),
-            Self::Info(verb) => verb.run(output),
-            Self::Ls(verb) => verb.run(output),
-            Self::Stat(verb) => verb.run(output),
-            Self::Tree(verb) => verb.run(output),
-            Self::Cat(verb) => verb.run(output),
-            Self::Extract(verb) => verb.run(output),
-            Self::Cp(verb) => verb.run(output),
-            Self::Put(verb) => verb.run(output),
-            Self::Rm(verb) => verb.run(output),
-            Self::Mv(verb) => verb.run(output),
-            Self::Mkdir(verb) => verb.run(output),
-            Self::Ln(verb) => verb.run(output),
-            Self::Xattr(verb) => verb.run(output),
-            Self::Chmod(verb) => verb.run(output),
-            Self::Touch(verb) => verb.run(output),
-            Self::Compress(verb) => verb.run(output),
-            Self::Decompress(verb) => verb.run(output),
-            Self::Convert(verb) => verb.run(output),
-            Self::Segment(verb) => verb.run(output),
-            Self::Join(verb) => verb.run(output),
-            Self::Resources(verb) => verb.run(output),
-            Self::Du(verb) => verb.run(output),
-            Self::Trim(verb) => verb.run(output),
-            Self::Compact(verb) => verb.run(output),
-            Self::Reband(verb) => verb.run(output),
-            Self::Advise(verb) => verb.run(output),
-            Self::Report(verb) => verb.run(output),
-            Self::Bench(verb) => verb.run(output),
-            Self::Verify(verb) => verb.run(output),
-            Self::Checksum(verb) => verb.run(output),
-            Self::Health(verb) => verb.run(output),
-            Self::Watch(verb) => verb.run(output),
-            Self::Send(verb) => verb.run(output),
-            Self::Receive(verb) => verb.run(output),
-            Self::Scrub(verb) => verb.run(output),
-            Self::Check(verb) => verb.run(output),
-            Self::Diagnose(verb) => verb.run(output),
-            Self::Repair(verb) => verb.run(output),
-            Self::Resize(verb) => verb.run(output),
-            Self::EnableJournal(verb) => verb.run(output),
-            Self::DisableJournal(verb) => verb.run(output),
-            Self::Stack(verb) => verb.run(output),
-            Self::Snapshot(verb) => verb.run(output),
-            Self::Timemachine(verb) => verb.run(output),
-            Self::Checkpoint(verb) => verb.run(output),
-            #[cfg(target_os = "linux")]
-            Self::Attach(verb) => verb.run(output),
-            #[cfg(target_os = "linux")]
-            Self::Detach(verb) => verb.run(output),
-            #[cfg(target_os = "linux")]
-            Self::Mount(verb) => verb.run(output),
-            Self::Serve(verb) => verb.run(output),
-            Self::Web(verb) => verb.run(output),
-            Self::List(verb) => verb.run(output),
-            Self::Passwd(verb) => verb.run(output),
-            Self::IsEncrypted(verb) => verb.run(output),
-            Self::EraseKeys(verb) => verb.run(output),
+        run_verb!(self, output, Command:
+            Create Format Dmg Info Ls Stat Tree Cat Extract Cp Put Rm Mv Mkdir Ln Xattr Chmod
+            Touch Compress Decompress Convert Segment Join Resources Du Trim Compact Reband
+            Advise Report Bench Verify Checksum Health Watch Send Receive Scrub Check Diff
+            Evidence Diagnose Repair Resize EnableJournal DisableJournal Stack Snapshot
+            Timemachine Checkpoint Serve Web List Passwd IsEncrypted EraseKeys Shims Completions
+            Complete Man
+            #[cfg(target_os = "linux")] Attach
+            #[cfg(target_os = "linux")] Detach
+            #[cfg(target_os = "linux")] Mount
+            ;
             Self::Hdiutil(_) | Self::Diskutil(_) => Err(Failure::usage(
                 "hdiutil",
                 "internal: arguments of another program",
             )),
-            Self::Shims(verb) => verb.run(output),
-            Self::Completions(verb) => verb.run(output),
-            Self::Complete(verb) => verb.run(output),
-            Self::Man(verb) => verb.run(output),
-        }
+        )
     }
 }

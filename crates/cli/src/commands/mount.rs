@@ -24,8 +24,10 @@ use crate::verifying::VerifyArgs;
 /// Unused space of the volume is first given back to the host. Compressed files of macOS are
 /// decompressed when they are opened for writing. All files belong to the user who mounts the
 /// volume; the recorded owners apply if root mounts it, or with -o owners. Names of extended
-/// attributes get the prefix `user.`. If the volume ignores the case of names, `A` and `a` are the
-/// same name for Linux too, and Linux does not rename one to the other.
+/// attributes get the prefix `user.`. Setting `system.bandsaw.compress` to zlib, lzvn or lzfse
+/// compresses a file as `bandsaw compress` does, unless it is open for writing or has hard links. If
+/// the volume ignores the case of names, `A` and `a` are the same name for Linux too, and Linux does
+/// not rename one to the other.
 ///
 /// Names are found in composed (`é` as one character, NFC) and decomposed form (NFD). APFS lists
 /// names as they were created. HFS+ stores names decomposed, and lists them composed, as usual on
@@ -76,8 +78,9 @@ pub(crate) struct MountArgs {
     /// Set mount options, as of mount(8)
     ///
     /// Options are ro, allow_other, owners, noowners, uid=, gid=, umask=, noexec, suid, dev, nfd,
-    /// threads=, epoch= and writeback. With epoch=SECONDS since 1970 no date is later than that, so
-    /// that the same changes give the same bytes. With writeback the kernel collects small writes,
+    /// threads=, epoch= and writeback. With epoch=SECONDS since 1970 the same changes give the same
+    /// bytes: no date is later than that, and the volume is synced only when a program asks for it
+    /// and at the end. With writeback the kernel collects small writes,
     /// and programs learn only from fsync and close that the volume is full.
     #[arg(short = 'o', long = "options", value_name = "OPTION,...")]
     pub(crate) options: Vec<String>,

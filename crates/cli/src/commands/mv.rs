@@ -36,6 +36,10 @@ impl Mv {
         let (address, mut paths) =
             change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let target = paths.pop().unwrap_or_default();
+        let must_be_folder = self
+            .addresses
+            .last()
+            .is_some_and(|target| change::names_folder(target));
         let existing = if self.overwrite {
             ExistingTarget::Replace
         } else {
@@ -52,6 +56,9 @@ impl Mv {
             for path in &paths {
                 let (folder, name) = change::parent(fs, path)?;
                 let found = change::resolve(fs, path)?;
+                if must_be_folder && into.is_none() && found.kind != FileKind::Folder {
+                    return Err(change::not_a_folder("mv", &target).into());
+                }
                 // The folder itself, named in another case, is not a target to move it into.
                 let (to, new_path) = match &into {
                     Some(into) if into.id != found.id => {

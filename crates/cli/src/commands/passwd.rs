@@ -7,12 +7,13 @@ use bandsaw::address::ImagePath;
 use bandsaw::crypt::{KeyRing, KeySlot, NewKeySlot};
 use bandsaw::device::Access;
 use bandsaw::open::KeyFile;
+use bandsaw::ops::describe::KeySlotInfo;
 use bandsaw::{Error, Kind};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
-use crate::image_json::KeySlotInfo;
+use crate::info_text;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{self, ImageUnlockArgs, Iterations, KeyWrapArgs, NewPassphrase};
@@ -70,15 +71,7 @@ struct Change {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     entry: Option<u32>,
     #[command(flatten)]
-    unlocking: ImageUnlockArgs,
-    #[command(flatten)]
-    new: NewPassphrase,
-    #[command(flatten)]
-    iterations: Iterations,
-    #[command(flatten)]
-    wrapping: KeyWrapArgs,
-    #[command(flatten)]
-    network_args: NetworkArgs,
+    keys: KeyArgs,
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +84,13 @@ struct Add {
     /// The certificate is an X.509 file, PEM or DER. Its RSA private key then opens the image.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["new-passphrase", "iterations", "key_wrap"])]
     certificate: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// The keys that open the image, and a new passphrase.
+#[derive(Debug, Default, Args)]
+struct KeyArgs {
     #[command(flatten)]
     unlocking: ImageUnlockArgs,
     #[command(flatten)]
@@ -148,8 +148,11 @@ impl Passwd {
 pub(crate) fn change_passphrase(image: &str, old: bool, new: bool, output: &Output) -> Outcome {
     Change {
         image: Some(image.into()),
-        unlocking: ImageUnlockArgs::stdinpass(old),
-        new: NewPassphrase::stdinpass(new),
+        keys: KeyArgs {
+            unlocking: ImageUnlockArgs::stdinpass(old),
+            new: NewPassphrase::stdinpass(new),
+            ..KeyArgs::default()
+        },
         ..Change::default()
     }
     .run(output)
@@ -161,15 +164,15 @@ impl Change {
             return Err(Failure::usage("passwd", "an image is required"));
         };
         let image = source::image(image)?;
-        let ring = unlock(&image, &self.unlocking, &self.network_args)?;
+        let ring = self.keys.unlock(&image)?;
         let entry = self.entry(&ring).map_err(|error| error.in_file(&image))?;
-        let new = new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?;
+        let new = self.keys.new_passphrase()?;
         ring.replace(entry, &new)
             .map_err(|error| error.in_file(&image))?;
         warn_of_copies(output);
         report(
             image,
-            &self.network_args,
+            &self.keys.network_args,
             output,
             &format!("changed passphrase {}", entry + 1),
         )
@@ -219,15 +222,15 @@ impl Add {
             .as_deref()
             .map(passphrase::certificate)
             .transpose()?;
-        let ring = unlock(&image, &self.unlocking, &self.network_args)?;
+        let ring = self.keys.unlock(&image)?;
         let new = match certificate {
             Some(certificate) => NewKeySlot::Certificate(certificate),
-            None => new_passphrase(&self.new, &self.unlocking, self.iterations, self.wrapping)?,
+            None => self.keys.new_passphrase()?,
         };
         let entry = ring.insert(&new).map_err(|error| error.in_file(&image))?;
         report(
             image,
-            &self.network_args,
+            &self.keys.network_args,
             output,
             &format!("added entry {}", entry + 1),
         )
@@ -258,10 +261,9 @@ impl List {
     fn run(&self, output: &Output) -> Outcome {
         let facts = KeySlotsReport::of(source::image(&self.image)?, &self.network_args)?;
         output.result(&facts, |out| {
-            facts
-                .key_slots
-                .iter()
-                .try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
+            facts.key_slots.iter().try_for_each(|way| {
+                writeln!(out, "{:>3}  {}", way.number, info_text::key_slot(way))
+            })
         })
     }
 }
@@ -293,21 +295,23 @@ fn unlock(
         .map_err(|error| source::advise(error, image))
 }
 
-fn new_passphrase(
-    new: &NewPassphrase,
-    unlocking: &ImageUnlockArgs,
-    iterations: Iterations,
-    wrapping: KeyWrapArgs,
-) -> Outcome<NewKeySlot> {
-    let passphrase = new.choose(unlocking.on_stdin());
-    let passphrase = passphrase.advise(Kind::WrongKey, || {
-        "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass".to_owned()
-    })?;
-    Ok(NewKeySlot::Passphrase {
-        passphrase,
-        iterations: iterations.count(),
-        wrap: wrapping.cipher(),
-    })
+impl KeyArgs {
+    fn unlock(&self, image: &ImagePath) -> Outcome<KeyRing> {
+        unlock(image, &self.unlocking, &self.network_args)
+    }
+
+    fn new_passphrase(&self) -> Outcome<NewKeySlot> {
+        let passphrase = self.new.choose(self.unlocking.on_stdin());
+        let passphrase = passphrase.advise(Kind::WrongKey, || {
+            "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass"
+                .to_owned()
+        })?;
+        Ok(NewKeySlot::Passphrase {
+            passphrase,
+            iterations: self.iterations.count(),
+            wrap: self.wrapping.cipher(),
+        })
+    }
 }
 
 fn warn_of_copies(output: &Output) {
@@ -325,6 +329,6 @@ fn report(image: ImagePath, network_args: &NetworkArgs, output: &Output, done: &
         facts
             .key_slots
             .iter()
-            .try_for_each(|way| writeln!(out, "{:>3}  {way}", way.number))
+            .try_for_each(|way| writeln!(out, "{:>3}  {}", way.number, info_text::key_slot(way)))
     })
 }

@@ -16,9 +16,8 @@ use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
-use crate::compressing::CompressionArgs;
+use crate::compressing::LevelCompressionArgs;
 use crate::failure::{Advise, Failure, Outcome};
-use crate::headings::COMPRESSION;
 use crate::output::Output;
 use crate::progress::Bar;
 
@@ -47,17 +46,8 @@ pub(crate) struct Put {
     /// Set the permissions of the file, in octal
     #[arg(long, short, value_name = "MODE", value_parser = crate::text::mode, default_value = "644")]
     mode: u16,
-    /// Set the level of zlib for --compress: 1 to 9 (default: 5)
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = COMPRESSION,
-        requires = "compress",
-        value_parser = clap::value_parser!(u8).range(1..=9)
-    )]
-    level: Option<u8>,
     #[command(flatten)]
-    compressing: CompressionArgs,
+    compressing: LevelCompressionArgs,
     #[command(flatten)]
     opening: ChangeArgs,
 }
@@ -76,6 +66,10 @@ impl Put {
     fn input(&self) -> Outcome<Box<dyn Read>> {
         let failed = |path: &Path, error| Error::io("put", "open", error).in_file(path);
         match &self.from {
+            Some(path) if path.is_dir() => Err(Failure::from(
+                Error::invalid("--from", "is a folder, expected a file").in_file(path),
+            )
+            .hint("use `bandsaw cp -R` to copy folders")),
             Some(path) => Ok(Box::new(
                 File::open(path).map_err(|error| failed(path, error))?,
             )),
@@ -137,7 +131,7 @@ impl Put {
 
     /// Compresses the new file, if requested.
     fn compress(&self, fs: &Arc<dyn FileSystemMut>, id: NodeId, path: &str, bar: &Bar) -> Outcome {
-        if let Some(options) = self.compressing.options(self.level)? {
+        if let Some(options) = self.compressing.options()? {
             let file = fs.attributes(id)?;
             bar.stage("compress", file.size);
             compress_one(&**fs, path.to_owned(), &file, &options, bar)?;

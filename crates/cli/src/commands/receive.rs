@@ -29,7 +29,10 @@ pub(crate) struct Receive {
     /// The folder of states
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
-    /// Print a list of the contents that it has of this bundle
+    /// Print the list of contents that FOLDER has of this bundle
+    ///
+    /// The list is for `bandsaw send --have`, which leaves these contents out. NAME is the name of
+    /// the bundle, as Mac.sparsebundle.
     #[arg(long, value_name = "NAME")]
     have: Option<OsString>,
 }
@@ -56,6 +59,7 @@ impl Receive {
             return output.result(&have, |out| writeln!(out, "{text}"));
         }
         let done = receive(&self.folder, &mut io::stdin().lock(), &bar)
+            .map_err(|error| error.in_file(&self.folder))
             .advise(Kind::Corrupt, || {
                 "send it again; --have leaves out what arrived".to_owned()
             })

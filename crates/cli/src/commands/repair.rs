@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
-use bandsaw::fs::{Loss, RepairStep};
-use bandsaw::open::{Conclusion, Contents};
+use bandsaw::open::Conclusion;
+use bandsaw::ops::describe::{AlternativeInfo, ErrorInfo, LossInfo, RepairInfo, code};
 use bandsaw::ops::repair::{self, Mode, Options, Outcome as Done, Repaired, VolumeLosses, repair};
-use bandsaw::problem::Severity;
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Described, Failure, Outcome, code, layer_code};
+use super::check::COPY_AGAIN;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -80,82 +80,16 @@ pub(crate) struct Repair {
     /// Restore the image to its state before the repairs
     ///
     /// This is refused if the image has changed since. Copies, renaming and `touch` are no changes.
+    /// If it changed between two repairs, only the later ones are undone, and the exit code is 8.
     #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "grow", "commit"])]
     undo: bool,
     /// Remove the undo data and quarantined files
+    ///
+    /// This is refused while the image has a part of the changes of an interrupted repair.
     #[arg(long, conflicts_with_all = ["dry_run", "assume", "accept_loss", "grow"])]
     commit: bool,
     #[command(flatten)]
     opening: OpenArgs,
-}
-
-/// The output of `--json`.
-#[derive(Serialize)]
-struct RepairReport {
-    path: String,
-    dry_run: bool,
-    /// `repaired`, `nothing_to_do`, `undecided`, `loss_refused`.
-    outcome: String,
-    /// Number of files restored by rolling back an interrupted repair first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rolled_back_files: Option<usize>,
-    /// Damage and warnings found before the repair.
-    problems: Vec<Described>,
-    /// Repairs that were made, or would be.
-    steps: Vec<StepReport>,
-    /// Problems that cannot be repaired for lack of information.
-    refused: Vec<Described>,
-    /// The disagreement that stopped the repair.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    undecided: Option<Described>,
-    /// The alternatives for that disagreement.
-    alternatives: Vec<AlternativeReport>,
-    /// Files, or parts of files, that were readable and are not kept.
-    losses: Vec<LossReport>,
-    /// Possible remains of an older state that are not kept.
-    possible_losses: Vec<LossReport>,
-    /// The folder with the undo data.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    undo_path: Option<PathBuf>,
-    /// The text file with all losses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    losses_path: Option<PathBuf>,
-    /// Damage and warnings found after the repair.
-    remaining: Vec<Described>,
-    /// The verdict on the image afterwards, as `check` gives it; absent after a stop.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    conclusion: Option<&'static str>,
-    /// `volumes`, `blank`, `foreign` or `unknown`; absent if the disk could not be read, and after a
-    /// stop.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    contents: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct AlternativeReport {
-    assume: String,
-    message: String,
-}
-
-#[derive(Serialize)]
-struct StepReport {
-    layer: String,
-    message: String,
-    /// The paths, in the image or volume, of the files that it concerns.
-    affected: Vec<String>,
-    /// The text for people, with the first of these files.
-    #[serde(skip)]
-    text: String,
-}
-
-#[derive(Serialize)]
-struct LossReport {
-    volume: String,
-    volume_path: String,
-    /// `file`, `folder`, `entries`, `contents`, `end`, `shared`, `resource_fork`, `unowned`,
-    /// `attributes`.
-    loss: String,
-    message: String,
 }
 
 /// The output of `--json` with `--undo` and `--commit`.
@@ -165,6 +99,10 @@ struct UndoReport {
     repairs: usize,
     files: usize,
     size: u64,
+    /// Number of earlier repairs that were not undone, because the image changed after them.
+    kept: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_because: Option<String>,
 }
 
 impl Repair {
@@ -197,9 +135,9 @@ impl Repair {
         let done = repair(Path::new(&path), &options, &chosen, &bar)
             .map_err(|error| source::advise(error, &path))?;
         drop(bar);
-        let report = RepairReport::new(&path, &done, self.dry_run);
-        output.done(&report, |out| report.write(&path, output, out))?;
-        report.conclude(&path, done)
+        let report = RepairInfo::new(path.to_string(), &done, self.dry_run);
+        output.done(&report, |out| write(&report, &path, output, out))?;
+        conclude(&report, &path, done)
     }
 
     /// Undoes or commits repairs.
@@ -215,6 +153,8 @@ impl Repair {
             repairs: done.repairs,
             files: done.files,
             size: done.bytes,
+            kept: done.kept,
+            kept_because: done.kept_because,
         };
         output.result(&report, |out| {
             let repairs = counted(done.repairs as u64, "repair", "repairs");
@@ -230,11 +170,19 @@ impl Repair {
                     size::display(done.bytes)
                 ),
             }
-        })
+        })?;
+        let Some(why) = report.kept_because else {
+            return Ok(());
+        };
+        let earlier = counted(report.kept as u64, "earlier repair", "earlier repairs");
+        let error = Error::conflict("repair", format!("{earlier} not undone: {why}"));
+        Err(Failure::from(error.in_file(path))
+            .warned()
+            .hint("run `bandsaw repair --commit` to remove the remaining undo data"))
     }
 }
 
-fn texts(all: &[Described]) -> Vec<String> {
+fn texts(all: &[ErrorInfo]) -> Vec<String> {
     all.iter().map(|one| one.message.clone()).collect()
 }
 
@@ -243,7 +191,7 @@ const SHOWN: usize = 10;
 
 /// Asks for permission to lose files.
 fn ask(losses: &[VolumeLosses]) -> bool {
-    for LossReport { message, .. } in lost(losses, |volume| &volume.losses.certain) {
+    for LossInfo { message, .. } in LossInfo::certain(losses) {
         eprintln!("loss: {}", crate::text::printable(&message));
     }
     eprint!("Make this repair nevertheless? [y/N] ");
@@ -251,217 +199,159 @@ fn ask(losses: &[VolumeLosses]) -> bool {
     io::stdin().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Returns one of the lists of all volumes.
-fn lost(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<LossReport> {
-    let of_volume = |volume: &VolumeLosses| {
-        let lost = |loss: &Loss| LossReport {
-            volume: volume.volume.clone(),
-            volume_path: loss.path.clone(),
-            loss: code(loss.what.name()),
-            message: format!("{}: {loss}", volume.volume),
+/// Writes the result for people.
+fn write(
+    report: &RepairInfo,
+    path: &ImagePath,
+    output: &Output,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let is_stopped = matches!(&*report.outcome, "undecided" | "loss_refused");
+    if let Some(files) = report.rolled_back_files {
+        let verb = if report.dry_run {
+            "would roll back"
+        } else {
+            "rolled back"
         };
-        list(volume).iter().map(lost).collect::<Vec<_>>()
+        let files = counted(files as u64, "file", "files");
+        writeln!(out, "{verb}: an interrupted repair ({files} restored)")?;
+    }
+    let mut tell = |what: &str, lines: &[String]| {
+        lines
+            .iter()
+            .try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)))
     };
-    all.iter().flat_map(of_volume).collect()
+    tell("found", &texts(&report.problems))?;
+    tell(
+        match (report.dry_run, is_stopped) {
+            (true, _) => "would repair",
+            (false, true) => "not repaired",
+            (false, false) => "repaired",
+        },
+        &report
+            .steps
+            .iter()
+            .map(|step| step.text.clone())
+            .collect::<Vec<_>>(),
+    )?;
+    tell("left", &texts(&report.refused))?;
+    let shown = if report.losses_path.is_some() {
+        SHOWN
+    } else {
+        usize::MAX
+    };
+    for (what, list) in [
+        ("loss", &report.losses),
+        ("possible loss", &report.possible_losses),
+    ] {
+        let messages = list.iter().take(shown).map(|lost| lost.message.clone());
+        tell(what, &messages.collect::<Vec<_>>())?;
+        if let Some(more) = list.len().checked_sub(shown).filter(|more| *more > 0) {
+            tell(what, &[format!("{more} more")])?;
+        }
+    }
+    tell("undecided", &texts(report.undecided.as_slice()))?;
+    let describe = |choice: &AlternativeInfo| {
+        let options: Vec<_> = choice
+            .assume
+            .split(' ')
+            .map(|text| format!("--assume {text}"))
+            .collect();
+        format!("{}  ({})", options.join(" "), choice.message)
+    };
+    let choices: Vec<_> = report.alternatives.iter().map(describe).collect();
+    tell("alternative", &choices)?;
+    // Without a change, what remains is what was found.
+    if report.outcome == code(Done::Repaired.name()) {
+        let what = if report.dry_run {
+            "would remain"
+        } else {
+            "remains"
+        };
+        tell(what, &texts(&report.remaining))?;
+    }
+    if let Some(undo) = &report.undo_path {
+        let undo = output.name(undo);
+        writeln!(
+            out,
+            "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)"
+        )?;
+    }
+    if let Some(file) = &report.losses_path {
+        let file = output.name(file);
+        writeln!(out, "all losses: {file}")?;
+    }
+    if report.problems.is_empty()
+        && report.steps.is_empty()
+        && report.refused.is_empty()
+        && report.rolled_back_files.is_none()
+        && matches!(report.conclusion, Some("sound" | "unchecked"))
+    {
+        writeln!(out, "there is nothing to repair")?;
+    }
+    if is_stopped {
+        writeln!(
+            out,
+            "{}: nothing was changed",
+            output.name(&path.to_string())
+        )?;
+    }
+    Ok(())
 }
 
-impl RepairReport {
-    fn new(path: &ImagePath, done: &Repaired, dry_run: bool) -> Self {
-        let found = done
-            .found
-            .listed()
-            .iter()
-            .filter(|problem| problem.severity > Severity::Note);
-        let remaining = done
-            .remaining
-            .iter()
-            .filter(|problem| problem.severity > Severity::Note);
-        let choice = |one: &bandsaw::decision::Alternative| AlternativeReport {
-            assume: one.assume.clone(),
-            message: one.evidence.clone(),
-        };
-        let step = |(layer, step): &(&'static str, RepairStep)| StepReport {
-            layer: layer_code(layer),
-            message: step.text.clone(),
-            affected: step.files.clone(),
-            text: format!("{layer}: {step}"),
-        };
-        Self {
-            path: path.to_string(),
-            dry_run,
-            outcome: code(done.outcome.name()),
-            rolled_back_files: done.rolled_back.as_ref().map(|done| done.files),
-            problems: found
-                .map(|problem| Described::new(&problem.error))
-                .collect(),
-            refused: done.refused.iter().map(Described::new).collect(),
-            undecided: done.undecided.as_ref().map(|error| Described {
-                message: format!("{}: {}", error.layer(), error.message()),
-                ..Described::new(error)
-            }),
-            alternatives: done.alternatives().iter().map(choice).collect(),
-            steps: done.steps.iter().map(step).collect(),
-            losses: lost(&done.losses, |volume| &volume.losses.certain),
-            possible_losses: lost(&done.losses, |volume| &volume.losses.possible),
-            undo_path: done.undo.clone(),
-            losses_path: done.losses_file.clone(),
-            remaining: remaining
-                .map(|problem| Described::new(&problem.error))
-                .collect(),
-            conclusion: done.conclusion.as_ref().map(Conclusion::name),
-            contents: done.contents.as_ref().map(Contents::name),
-        }
-    }
-
-    fn write(&self, path: &ImagePath, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-        let is_stopped = matches!(&*self.outcome, "undecided" | "loss_refused");
-        if let Some(files) = self.rolled_back_files {
-            let verb = if self.dry_run {
-                "would roll back"
-            } else {
-                "rolled back"
-            };
-            let files = counted(files as u64, "file", "files");
-            writeln!(out, "{verb}: an interrupted repair ({files} restored)")?;
-        }
-        let mut tell = |what: &str, lines: &[String]| {
-            lines
-                .iter()
-                .try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)))
-        };
-        tell("found", &texts(&self.problems))?;
-        tell(
-            match (self.dry_run, is_stopped) {
-                (true, _) => "would repair",
-                (false, true) => "not repaired",
-                (false, false) => "repaired",
-            },
-            &self
-                .steps
-                .iter()
-                .map(|step| step.text.clone())
-                .collect::<Vec<_>>(),
-        )?;
-        tell("left", &texts(&self.refused))?;
-        let shown = if self.losses_path.is_some() {
-            SHOWN
-        } else {
-            usize::MAX
-        };
-        for (what, list) in [
-            ("loss", &self.losses),
-            ("possible loss", &self.possible_losses),
-        ] {
-            let messages = list.iter().take(shown).map(|lost| lost.message.clone());
-            tell(what, &messages.collect::<Vec<_>>())?;
-            if let Some(more) = list.len().checked_sub(shown).filter(|more| *more > 0) {
-                tell(what, &[format!("{more} more")])?;
-            }
-        }
-        tell("undecided", &texts(self.undecided.as_slice()))?;
-        let describe = |choice: &AlternativeReport| {
-            let options: Vec<_> = choice
-                .assume
-                .split(' ')
-                .map(|text| format!("--assume {text}"))
-                .collect();
-            format!("{}  ({})", options.join(" "), choice.message)
-        };
-        let choices: Vec<_> = self.alternatives.iter().map(describe).collect();
-        tell("alternative", &choices)?;
-        // Without a change, what remains is what was found.
-        if self.outcome == code(Done::Repaired.name()) {
-            let what = if self.dry_run {
-                "would remain"
-            } else {
-                "remains"
-            };
-            tell(what, &texts(&self.remaining))?;
-        }
-        if let Some(undo) = &self.undo_path {
-            let undo = output.name(&undo.display().to_string());
-            writeln!(
-                out,
-                "undo data: {undo} (`bandsaw repair --undo` restores the image, `--commit` removes it)"
-            )?;
-        }
-        if let Some(file) = &self.losses_path {
-            let file = output.name(&file.display().to_string());
-            writeln!(out, "all losses: {file}")?;
-        }
-        if self.problems.is_empty()
-            && self.steps.is_empty()
-            && self.refused.is_empty()
-            && self.rolled_back_files.is_none()
-            && matches!(self.conclusion, Some("sound" | "unchecked"))
-        {
-            writeln!(out, "there is nothing to repair")?;
-        }
-        if is_stopped {
-            writeln!(
-                out,
-                "{}: nothing was changed",
-                output.name(&path.to_string())
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Fails if a decision is needed or problems remain.
-    fn conclude(&self, path: &ImagePath, done: Repaired) -> Outcome {
-        match done.outcome {
-            Done::Undecided => {
-                let error = Error::new(
-                    Kind::Undecided,
-                    "repair",
-                    "a decision is required; nothing was changed",
-                );
-                let hint = match self.alternatives.is_empty() {
-                    true => "copy the image before you try other programs on it",
-                    false => "choose one of the alternatives with --assume KEY=VALUE",
-                };
-                return Err(Failure::from(error.in_file(path)).hint(hint));
-            }
-            Done::LossRefused => {
-                let error = Error::new(
-                    Kind::Undecided,
-                    "repair",
-                    format!(
-                        "{} would be lost; nothing was changed",
-                        counted(
-                            self.losses.len() as u64,
-                            "file or part of one",
-                            "files or parts of files"
-                        )
-                    ),
-                );
-                return Err(Failure::from(error.in_file(path)).hint(
-                    "copy the image first, then use --accept-loss to repair it nevertheless",
-                ));
-            }
-            Done::Repaired | Done::NothingToDo => {}
-        }
-        let left = |what| {
-            let left = counted(
-                self.remaining.len() as u64,
-                "problem remains",
-                "problems remain",
+/// Fails if a decision is needed or problems remain.
+fn conclude(report: &RepairInfo, path: &ImagePath, done: Repaired) -> Outcome {
+    match done.outcome {
+        Done::Undecided => {
+            let error = Error::new(
+                Kind::Undecided,
+                "repair",
+                "a decision is required; nothing was changed",
             );
-            Failure::from(
-                Error::new(Kind::Corrupt, "repair", format!("{left} {what}")).in_file(path),
-            )
-        };
-        match done.conclusion {
-            Some(Conclusion::Damaged) => Err(left("that cannot be repaired from the image")
-                .hint("copy the image before you try other programs on it")),
-            Some(Conclusion::Unknown(error)) => Err(source::advise(error.in_file(path), path)),
-            Some(Conclusion::Warned) => {
-                Err(left("that cannot be repaired from the image").warned())
-            }
-            Some(Conclusion::Unchecked | Conclusion::Sound) | None => match done.outcome {
-                Done::NothingToDo => Err(Failure::nothing_to_do()),
-                _ => Ok(()),
-            },
+            let hint = match report.alternatives.is_empty() {
+                true => "copy the image before you try other programs on it",
+                false => "choose one of the alternatives with --assume KEY=VALUE",
+            };
+            return Err(Failure::from(error.in_file(path)).hint(hint));
         }
+        Done::LossRefused => {
+            let error = Error::new(
+                Kind::Undecided,
+                "repair",
+                format!(
+                    "{} would be lost; nothing was changed",
+                    counted(
+                        report.losses.len() as u64,
+                        "file or part of one",
+                        "files or parts of files"
+                    )
+                ),
+            );
+            return Err(Failure::from(error.in_file(path))
+                .hint("copy the image first, then use --accept-loss to repair it nevertheless"));
+        }
+        Done::Repaired | Done::NothingToDo => {}
+    }
+    let left = |what| {
+        let left = counted(
+            report.remaining.len() as u64,
+            "problem remains",
+            "problems remain",
+        );
+        Failure::from(Error::new(Kind::Corrupt, "repair", format!("{left} {what}")).in_file(path))
+    };
+    match done.conclusion {
+        Some(Conclusion::Damaged) => Err(left("that cannot be repaired from the image").hint(
+            match done.is_write_once {
+                true => COPY_AGAIN,
+                false => "copy the image before you try other programs on it",
+            },
+        )),
+        Some(Conclusion::Unknown(error)) => Err(source::advise(error.in_file(path), path)),
+        Some(Conclusion::Warned) => Err(left("that cannot be repaired from the image").warned()),
+        Some(Conclusion::Unchecked | Conclusion::Sound) | None => match done.outcome {
+            Done::NothingToDo => Err(Failure::nothing_to_do()),
+            _ => Ok(()),
+        },
     }
 }

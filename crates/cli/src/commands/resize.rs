@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use bandsaw::address::{Address, ImagePath};
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw::ops::resize::{Parts, ResizeOptions, ResizeStep, Resized, Size, limits, resize};
+use bandsaw::ops::describe::ResizeStepInfo;
+use bandsaw::ops::resize::{Parts, ResizeOptions, Resized, Size, limits, resize};
 use bandsaw::{Error, Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -84,49 +85,7 @@ struct ResizeReport {
     dry_run: bool,
     size_before: u64,
     size: u64,
-    steps: Vec<StepJson>,
-}
-
-#[derive(Serialize)]
-struct StepJson {
-    action: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_system: Option<String>,
-    /// Length before in bytes, unless the step moves something.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size_before: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
-    message: String,
-}
-
-impl StepJson {
-    fn new(step: ResizeStep) -> Self {
-        let (action, sizes) = match step {
-            ResizeStep::GrowDisk { from, to } => ("grow_disk", Some((from, to))),
-            ResizeStep::ShrinkDisk { from, to } => ("shrink_disk", Some((from, to))),
-            ResizeStep::ResizePartition { from, to, .. } => ("resize_partition", Some((from, to))),
-            ResizeStep::ResizeVolume { from, to, .. } => ("resize_volume", Some((from, to))),
-            ResizeStep::MoveBackupMap => ("move_backup_map", None),
-            _ => ("other", None),
-        };
-        Self {
-            action,
-            partition: match step {
-                ResizeStep::ResizePartition { number, .. } => Some(number),
-                _ => None,
-            },
-            file_system: match step {
-                ResizeStep::ResizeVolume { format, .. } => Some(format.to_string()),
-                _ => None,
-            },
-            size_before: sizes.map(|(before, _)| before),
-            size: sizes.map(|(_, after)| after),
-            message: step.to_string(),
-        }
-    }
+    steps: Vec<ResizeStepInfo>,
 }
 
 impl Resize {
@@ -193,7 +152,7 @@ impl Resize {
             dry_run: self.dry_run,
             size_before: from,
             size: to,
-            steps: steps.into_iter().map(StepJson::new).collect(),
+            steps: steps.into_iter().map(ResizeStepInfo::new).collect(),
         };
         output.done(&report, |out| report.write(&image, output, out))
     }

@@ -16,7 +16,7 @@ use crate::source;
 use crate::text::counted;
 use crate::throttle::ThrottleArgs;
 
-/// Find bands that changed without a writer
+/// Find bands that changed although no program wrote to them
 ///
 /// Reads every band of a sparse bundle and compares it with its BLAKE3 hash in
 /// .bandsaw/hashes.json, which the first run records. A band is faulty if its contents changed, but

@@ -83,6 +83,8 @@ impl RewriteArgs {
 /// The output of `--json`.
 #[derive(Serialize)]
 struct SegmentReport {
+    /// The image that was read.
+    path: String,
     segments: Vec<SegmentFile>,
 }
 
@@ -157,6 +159,7 @@ pub(crate) fn write(
         })
     });
     let made = SegmentReport {
+        path: path.to_string(),
         segments: made.collect::<Outcome<_>>()?,
     };
     output.done(&made, |out| {

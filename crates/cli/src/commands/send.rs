@@ -72,7 +72,11 @@ impl Send {
             output.clone()
         };
         let bar = Bar::new(output);
-        let no_state = || format!("run `bandsaw tm states {image}` to list the states");
+        let is_empty = shelf.list()?.is_empty();
+        let no_state = || match is_empty {
+            true => format!("run `bandsaw timemachine keep {image}` to keep one"),
+            false => format!("run `bandsaw tm states {image}` to list the states"),
+        };
         let (sent, target) = if to_stdout {
             if io::stdout().is_terminal() {
                 let failure = Failure::usage("target", "the stream is not for a terminal");
@@ -80,8 +84,9 @@ impl Send {
             }
             let have = self.have()?;
             let mut out = io::stdout().lock();
-            let sent =
-                send(&shelf, state, &have, &mut out, &bar).advise(Kind::NotFound, no_state)?;
+            let sent = send(&shelf, state, &have, &mut out, &bar)
+                .map_err(|error| error.in_file(&image))
+                .advise(Kind::NotFound, no_state)?;
             out.flush()?;
             (sent, None)
         } else {
@@ -91,6 +96,7 @@ impl Send {
             }
             let (sent, received) =
                 send_to_folder(&shelf, state, bundle.name()?, &self.target, &bar)
+                    .map_err(|error| error.in_file(&image))
                     .advise(Kind::NotFound, no_state)
                     .advise(Kind::Corrupt, || {
                         format!(

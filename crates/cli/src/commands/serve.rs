@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bandsaw::Error;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::trim;
 use crate::exports::{self, Part};
 use crate::failure::{Failure, Outcome};
-use crate::in_use::whole_name;
+use crate::in_use::{self, whole_name};
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::source::{self, OpenArgs};
@@ -331,7 +331,7 @@ fn address(text: &str) -> Outcome<SocketAddr> {
     let found = with_port.to_socket_addrs().map(|mut found| found.next());
     found.ok().flatten().ok_or_else(|| {
         let message =
-            format!("invalid address {text}: expected ADDRESS[:PORT], as 127.0.0.1:{PORT}");
+            format!("invalid address {text}: expected ADDRESS[:PORT], as 127.0.0.1:{PORT}, or a host name that resolves here");
         Failure::usage("--listen", message)
     })
 }
@@ -342,18 +342,9 @@ fn publish(
     report: &ServeReport,
     listeners: &[Listener],
 ) -> Outcome<Registration> {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     registration.publish(Entry {
         image: whole_name(image.path()),
-        format: image.format().code().to_owned(),
-        layers: image
-            .overlays()
-            .map(|layer| absolute(&layer.path))
-            .collect(),
-        scheme: image.partitions().map(|map| map.scheme.to_string()),
-        size: image.disk().info().len,
         read_only: report.read_only,
-        encrypted: image.is_secret(),
         places: report
             .exports
             .first()
@@ -366,7 +357,7 @@ fn publish(
                 Listener::Tcp(_) => None,
             })
             .collect(),
-        ..Entry::new(Use::Served)
+        ..in_use::entry(image, Use::Served)
     })?;
     Ok(registration)
 }

@@ -8,11 +8,12 @@ use bandsaw::Error;
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::{Image, Keys};
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::ops::trim::{self, Trimmed, TrimmedVolume};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Described, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -69,7 +70,7 @@ struct VolumeJson {
     free: u64,
     free_runs: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<Described>,
+    refused: Option<ErrorInfo>,
     #[serde(skip)]
     place: String,
 }
@@ -137,7 +138,7 @@ impl TrimReport {
             file_system: volume.format.name(),
             free: volume.free,
             free_runs: volume.runs,
-            refused: volume.refused.as_ref().map(Described::brief),
+            refused: volume.refused.as_ref().map(ErrorInfo::brief),
         });
         Self {
             path: path.to_string(),

@@ -2,16 +2,17 @@
 
 use std::ffi::OsString;
 
-use bandsaw::container::udif::{Checksum, ChecksumResult, Udif};
+use bandsaw::container::udif::Udif;
 use bandsaw::crypt::aea::CheckedArchive;
+use bandsaw::ops::describe::{ChecksumInfo, SignatureInfo};
 use bandsaw::ops::verify::{verify, verify_archive};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::{Error, Kind};
-use clap::Args;
+use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Outcome};
-use crate::image_json::SignatureJson;
+use crate::info_text;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -31,7 +32,7 @@ Examples:
   bandsaw verify -q App.dmg > /dev/null  the exit code alone")]
 pub(crate) struct Verify {
     /// The image to verify
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
     image: OsString,
     #[command(flatten)]
     opening: OpenArgs,
@@ -43,7 +44,7 @@ struct VerifyReport {
     path: String,
     format: &'static str,
     intact: bool,
-    checksums: Vec<Sum>,
+    checksums: Vec<ChecksumInfo>,
     /// The encrypted archive that contains the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     archive: Option<VerifiedArchive>,
@@ -90,7 +91,7 @@ impl VerifiedArchive {
 #[derive(Serialize)]
 struct Signature {
     #[serde(flatten)]
-    signature: SignatureJson,
+    signature: SignatureInfo,
     /// True if its hashes were compared.
     verified: bool,
     /// True if they agree with the file.
@@ -100,7 +101,7 @@ struct Signature {
 
 impl Signature {
     fn of(udif: &Udif, bar: &Bar) -> Outcome<Option<Self>> {
-        let Some((signature, known)) = SignatureJson::of(udif) else {
+        let Some((signature, known)) = SignatureInfo::of(udif) else {
             return Ok(None);
         };
         let compared = known.map(|known| udif.verify_signature(&known, bar));
@@ -120,54 +121,22 @@ impl Signature {
             Some(true) => "right   ",
             _ => "WRONG   ",
         };
-        format!("{verdict} {}", contents.text(output))
+        format!("{verdict} {}", info_text::signed_by(contents, output))
     }
 }
 
-#[derive(Serialize)]
-struct Sum {
-    /// The table, `tables` or `data fork`.
-    name: String,
-    /// `crc32`, `none` or `other`.
-    algorithm: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stored: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    computed: Option<String>,
-    /// Absent if nothing was compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    intact: Option<bool>,
-}
-
-impl Sum {
-    fn new(verdict: &ChecksumResult) -> Self {
-        let hex = |sum: u32| format!("{sum:08x}");
-        let (kind, stored) = match verdict.stored {
-            Checksum::None => ("none", None),
-            Checksum::Crc32(sum) => ("crc32", Some(hex(sum))),
-            Checksum::Other(_) => ("other", None),
-        };
-        Self {
-            name: verdict.of.clone(),
-            algorithm: kind,
-            stored,
-            computed: verdict.computed.map(hex),
-            intact: verdict.agrees(),
-        }
-    }
-
-    fn conclusion(&self) -> String {
-        let known = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".to_owned());
-        match (self.intact, self.algorithm) {
-            (Some(true), _) => format!("right    {}", known(&self.stored)),
-            (Some(false), _) => format!(
-                "WRONG    stored {}, computed {}",
-                known(&self.stored),
-                known(&self.computed)
-            ),
-            (None, "none") => "none     is stored".to_owned(),
-            (None, _) => "unknown  kind of checksum, not compared".to_owned(),
-        }
+/// Describes the comparison of a checksum.
+fn conclusion(sum: &ChecksumInfo) -> String {
+    let known = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".to_owned());
+    match (sum.intact, sum.algorithm) {
+        (Some(true), _) => format!("right    {}", known(&sum.stored)),
+        (Some(false), _) => format!(
+            "WRONG    stored {}, computed {}",
+            known(&sum.stored),
+            known(&sum.computed)
+        ),
+        (None, "none") => "none     is stored".to_owned(),
+        (None, _) => "unknown  kind of checksum, not compared".to_owned(),
     }
 }
 
@@ -208,7 +177,7 @@ impl Verify {
             .filter(|verdict| verdict.agrees() == Some(false))
             .count() as u64
             + u64::from(signature.as_ref().is_some_and(is_wrong));
-        let checksums = verdicts.iter().map(Sum::new).collect();
+        let checksums = verdicts.iter().map(ChecksumInfo::new).collect();
         let format = image.format().code();
         let report = VerifyReport {
             path: path.to_string(),
@@ -230,7 +199,7 @@ impl Verify {
                     out,
                     "{:widest$}  {}",
                     output.name(&sum.name),
-                    sum.conclusion()
+                    conclusion(sum)
                 )?;
             }
             if let Some(archive) = &report.archive {

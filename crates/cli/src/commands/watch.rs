@@ -24,7 +24,7 @@ use crate::health::{self, Depth, Health, HealthOptions, Verdict};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
-use crate::text::rfc3339;
+use crate::text::{counted, rfc3339};
 
 /// Seconds between two looks for signals.
 const TICK: Duration = Duration::from_secs(1);
@@ -267,8 +267,8 @@ impl Watch {
                     true => Verdict::Damaged,
                     false => Verdict::NeedsAttention,
                 };
-                let count = done.findings.len();
-                watched.message = Some(format!("{count} bands, {name} first: {}", finding.name()));
+                let bands = counted(done.findings.len() as u64, "band", "bands");
+                watched.message = Some(format!("{bands}, {name} first: {}", finding.name()));
                 return Ok(watched);
             }
         }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
-use bandsaw::Error;
 use bandsaw::fs::FileSystemMutExt;
+use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -61,7 +61,18 @@ impl Xattr {
         let (address, paths) = change::addresses([self.address.as_os_str()])?;
         if let Some(name) = &self.remove {
             return change::report(&address, &self.opening, output, |fs| {
-                fs.remove_xattr(change::resolve(fs, &paths[0])?.id, name)?;
+                let id = change::resolve(fs, &paths[0])?.id;
+                let path = if paths[0].is_empty() { "/" } else { &paths[0] };
+                fs.remove_xattr(id, name)
+                    .map_err(|error| match error.kind() {
+                        Kind::NotFound => {
+                            let message = format!("has no attribute {name}");
+                            Error::new(Kind::NotFound, "xattr", message)
+                                .because(Reason::NoSuchAttribute)
+                                .named(path)
+                        }
+                        _ => error.named(format!("{path}: {name}")),
+                    })?;
                 Ok(vec![ChangeItem {
                     name: Some(name.clone()),
                     ..ChangeItem::new(Action::XattrRemoved, &paths[0])

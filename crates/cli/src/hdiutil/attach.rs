@@ -11,127 +11,39 @@ use plist::Value as Plist;
 use super::call::{Call, usage};
 use super::entities::{Entity, entities};
 use super::plist_values::dictionary;
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, PUPPET, Verb};
 use crate::attach::{Attached, launch};
 use crate::commands::create::epoch;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[
-    opt(&["readonly"], Nothing, Done("opens the image read-only")),
-    opt(
-        &["readwrite"],
-        Nothing,
-        Ignored("the default where possible"),
-    ),
-    opt(
-        &["mountpoint"],
-        Value("folder"),
-        Done("mounts the first volume here"),
-    ),
-    opt(
-        &["mountroot"],
-        Value("folder"),
-        Done("mounts volumes in this folder instead of /Volumes"),
-    ),
-    opt(
-        &["mountrandom"],
-        Value("folder"),
-        Done(
-            "mounts the first volume on a folder with a random name in this one; /private/tmp is /tmp",
-        ),
-    ),
-    opt(
-        &["nomount"],
-        Nothing,
-        Done("mounts no volume; attaches the disk as one file"),
-    ),
-    opt(
-        &["mount"],
-        Value("required, optional or suppressed"),
-        Done(
-            "suppressed is -nomount; required fails if no volume can be mounted; optional then \
-             attaches the disk as one file",
-        ),
-    ),
-    opt(
-        &["nobrowse"],
-        Nothing,
-        Ignored("volumes are never announced to a desktop"),
-    ),
-    opt(
-        &["owners"],
-        Value("on or off"),
-        Ignored("files belong to the user who attaches the image, unless that is root"),
-    ),
-    opt(
-        &["kernel", "nokernel"],
-        Nothing,
-        Ignored("each image has its own server process"),
-    ),
-    opt(
-        &["notremovable"],
-        Nothing,
-        Ignored("there is no eject button"),
-    ),
-    opt(
-        &["drivekey"],
-        Value("key=value"),
-        Ignored("there is no registry of devices"),
-    ),
-    opt(
-        &["section"],
-        Value("range"),
-        Done("attaches a range of sectors: START, FIRST-LAST or START,COUNT"),
-    ),
-    opt(
-        &["verify"],
-        Nothing,
-        Done("verifies the checksums of the image, even if it was verified before"),
-    ),
-    opt(
-        &["noverify"],
-        Nothing,
-        Done("does not verify the checksums of the image"),
-    ),
-    opt(
-        &["ignorebadchecksums"],
-        Nothing,
-        Done("verifies the checksums of the image, and attaches it with a warning if one differs"),
-    ),
-    opt(
-        &["noignorebadchecksums"],
-        Nothing,
-        Ignored("an image with a wrong checksum is never attached without this option"),
-    ),
-    opt(
-        &["autofsck", "noautofsck"],
-        Nothing,
-        Ignored("the journal is always replayed, and a damaged volume is mounted read-only"),
-    ),
-    opt(
-        &[
-            "autoopen",
-            "noautoopen",
-            "autoopenro",
-            "noautoopenro",
-            "autoopenrw",
-            "noautoopenrw",
-            "noidme",
-            "idme",
-        ],
-        Nothing,
-        Ignored("no window is ever opened"),
-    ),
-];
+const OPTIONS: &str = "
+-readonly | done | opens the image read-only
+-readwrite | ignored | the default where possible
+-mountpoint *folder* | done | mounts the first volume here
+-mountroot *folder* | done | mounts volumes in this folder instead of /Volumes
+-mountrandom *folder* | done | mounts the first volume on a folder with a random name in this one; /private/tmp is /tmp
+-nomount | done | mounts no volume; attaches the disk as one file
+-mount *required, optional or suppressed*{required|optional|suppressed} | done | suppressed is -nomount; required fails if no volume can be mounted; optional then attaches the disk as one file
+-nobrowse | ignored | volumes are never announced to a desktop
+-owners *on or off*{on|off} | ignored | files belong to the user who attaches the image, unless that is root
+-kernel -nokernel | ignored | each image has its own server process
+-notremovable | ignored | there is no eject button
+-drivekey *key=value* | ignored | there is no registry of devices
+-section *range* | done | attaches a range of sectors: START, FIRST-LAST or START,COUNT
+-verify | done | verifies the checksums of the image, even if it was verified before
+-noverify | done | does not verify the checksums of the image
+-ignorebadchecksums | done | verifies the checksums of the image, and attaches it with a warning if one differs
+-noignorebadchecksums | ignored | an image with a wrong checksum is never attached without this option
+-autofsck -noautofsck | ignored | the journal is always replayed, and a damaged volume is mounted read-only
+-autoopen -noautoopen -autoopenro -noautoopenro -autoopenrw -noautoopenrw -noidme -idme | ignored | no window is ever opened
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["attach", "mount"],
     operands: "*image*",
     count: (1, 1),
     says: "Attaches an image: mounts its volumes by a server process and assigns a device name",
-    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, PUPPET, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 
@@ -216,7 +128,11 @@ fn of_host(folder: &str) -> &Path {
 
 /// Starts a server, and returns the mounted volumes.
 pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
-    let words = [words, &["--quiet-if-empty".into()]].concat();
+    let words = [
+        words,
+        &["--quiet-if-empty".into(), "--report-as=hdiutil".into()],
+    ]
+    .concat();
     match launch(&words) {
         // Its exit code only says that something was not found; it has reported all but this.
         Err(failure)

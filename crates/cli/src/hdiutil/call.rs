@@ -59,7 +59,7 @@ impl Call {
             let value = match option.takes {
                 OptionValue::Nothing => None,
                 _ if joined.is_some() => joined,
-                OptionValue::Value(what) => {
+                OptionValue::Value(what) | OptionValue::Choice(what, _) => {
                     let missing = || usage(format!("option -{name} requires a value: {what}"));
                     Some(rest.next().ok_or_else(missing)?.1.to_owned())
                 }
@@ -85,9 +85,9 @@ impl Call {
                 }
             };
             match option.effect {
-                Effect::Refused(why) => return Err(usage(format!("-{name}: {why}"))),
-                Effect::Ignored(_) => {}
-                Effect::Done(_) => call.options.push((option.names[0], value)),
+                Effect::Refused => return Err(usage(format!("-{name}: {}", option.says))),
+                Effect::Ignored => {}
+                Effect::Done => call.options.push((option.names[0], value)),
             }
         }
         let (least, most) = verb.count;
@@ -287,7 +287,7 @@ const GLOBAL: Global = Global {
 };
 
 /// Returns the option of this name, or the only one that begins with it, in any case.
-fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
+pub(super) fn find(verb: &'static Verb, name: &str) -> Outcome<Opt> {
     let is_it = |full: &&str| full.eq_ignore_ascii_case(name);
     if let Some(option) = verb.options().find(|option| option.names.iter().any(is_it)) {
         return Ok(option);
@@ -303,7 +303,7 @@ fn find(verb: &'static Verb, name: &str) -> Outcome<&'static Opt> {
         (Some(option), None) => Ok(option),
         (Some(_), Some(_)) => Err(usage(format!("ambiguous option -{name}"))),
         _ => Err(usage(format!(
-            "{}: unknown option -{name}; docs/hdiutil.md lists all",
+            "{}: unknown option -{name}; run `bandsaw hdiutil help -markdown` to list all",
             verb.names[0]
         ))),
     }

@@ -4,27 +4,20 @@ use bandsaw::ops::checksum::{Algorithm, checksum};
 
 use super::call::{Call, usage};
 use super::plist_values::{dictionary, text};
-use super::table::Effect::Done;
-use super::table::OptionValue::Value;
-use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, PUPPET, Verb};
 use crate::failure::Outcome;
 use crate::progress::Bar;
 
-const OPTIONS: &[Opt] = &[opt(
-    &["type"],
-    Value("name"),
-    Done(
-        "CRC32, MD5, SHA (SHA1), SHA256, SHA384 or SHA512 of the disk; UDIF-CRC32 and UDIF-MD5 \
-         give the same values",
-    ),
-)];
+const OPTIONS: &str = "
+-type *name*{CRC32|MD5|SHA|SHA1|SHA256|SHA384|SHA512|UDIF-CRC32|UDIF-MD5} | done | CRC32, MD5, SHA (SHA1), SHA256, SHA384 or SHA512 of the disk; UDIF-CRC32 and UDIF-MD5 give the same values
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["checksum"],
     operands: "*image*",
     count: (1, 1),
     says: "Computes a checksum of the disk",
-    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, PUPPET, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

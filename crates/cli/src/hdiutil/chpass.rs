@@ -1,34 +1,16 @@
 //! `hdiutil chpass`.
 
 use super::call::Call;
-use super::table::Effect::{Done, Refused};
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, Opt, Verb, opt};
+use super::table::{COMMON, Verb};
 use crate::commands::passwd;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["oldstdinpass"],
-        Nothing,
-        Done("reads the old passphrase from standard input, up to a NUL"),
-    ),
-    opt(
-        &["newstdinpass"],
-        Nothing,
-        Done("reads the new passphrase from standard input after the old one, up to a NUL"),
-    ),
-    opt(
-        &["recover"],
-        Value("keychain"),
-        Refused("keychains are not supported; use `bandsaw passwd --private-key FILE`"),
-    ),
-    opt(
-        &["srcimagekey", "imagekey"],
-        Value("key=value"),
-        Done("not required"),
-    ),
-];
+const OPTIONS: &str = "
+-oldstdinpass | done | reads the old passphrase from standard input, up to a NUL
+-newstdinpass | done | reads the new passphrase from standard input after the old one, up to a NUL
+-recover *keychain* | refused | keychains are not supported; use `bandsaw passwd --private-key FILE`
+-srcimagekey -imagekey *key=value* | done | not required
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["chpass"],

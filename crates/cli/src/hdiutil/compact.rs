@@ -1,27 +1,21 @@
 //! `hdiutil compact`.
 
 use super::call::Call;
-use super::table::Effect::Done;
-use super::table::OptionValue::Nothing;
-use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, PUPPET, Verb};
 use crate::commands::compact::Compact;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["batteryallowed"],
-        Nothing,
-        Done("runs on battery power too"),
-    ),
-    opt(&["sleepallowed"], Nothing, Done("sleep is never prevented")),
-];
+const OPTIONS: &str = "
+-batteryallowed | done | runs on battery power too
+-sleepallowed | done | sleep is never prevented
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["compact"],
     operands: "*image*",
     count: (1, 1),
     says: "Releases unused storage of a sparse image or bundle and prints how much",
-    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, PUPPET, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

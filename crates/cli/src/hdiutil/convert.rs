@@ -8,74 +8,40 @@ use bandsaw::container::Format;
 use super::call::{Call, usage};
 use super::plist_values::{band_size, cipher, level, with_extension};
 use super::segment;
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::{File, Nothing, Value};
-use super::table::{
-    AGENTPASS, COMMON, ENCRYPTING, OVERWRITE, Opt, PASSPHRASE, PLIST, PUPPET, RECOVER, Verb, opt,
-};
+use super::table::{COMMON, ENCRYPTING, KEYS, OVERWRITE, PLIST, PUPPET, Verb};
 use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::encrypting::{DecryptArgs, NewEncryptionArgs};
 use crate::failure::Outcome;
 use crate::passphrase::NewPassphrase;
 use crate::target::Container;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["format"],
-        Value("code"),
-        Done("UDRW, UDRO, UDCO, UDZO, UDBZ, ULFO, ULMO, UDTO, UDSP, UDSB; UFBI is refused"),
-    ),
-    opt(&["o", "outfile"], Value("file"), Done("the new image")),
-    opt(
-        &["imagekey", "tgtimagekey"],
-        Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level (6 if not given); others are ignored"),
-    ),
-    opt(
-        &["srcimagekey"],
-        Value("key=value"),
-        Done(
-            "diskimage-class=CRawDiskImage opens the source as a raw image; other keys are not \
-             required",
-        ),
-    ),
-    opt(
-        &["stdinpass"],
-        Nothing,
-        Done("reads passphrases from standard input, each up to a NUL: source, then new image"),
-    ),
-    opt(
-        &["shadow"],
-        File,
-        Done("opens the source with this shadow file; IMAGE.shadow by default"),
-    ),
-    PASSPHRASE,
-    AGENTPASS,
-    RECOVER,
-    opt(
-        &["align"],
-        Value("sectors"),
-        Ignored("chunks are always aligned"),
-    ),
-    opt(
-        &["pmap", "nopmap"],
-        Nothing,
-        Ignored("the partition map is always kept"),
-    ),
-    opt(
-        &["tasks"],
-        Value("number"),
-        Ignored("all processors are always used"),
-    ),
-    segment::SIZE,
-];
+const OPTIONS: &str = "
+-format *code*{UDRW|UDRO|UDCO|UDZO|UDBZ|ULFO|ULMO|UDTO|UDSP|UDSB} | done | UDRW, UDRO, UDCO, UDZO, UDBZ, ULFO, ULMO, UDTO, UDSP, UDSB; UFBI is refused
+-o -outfile *file* | done | the new image
+-imagekey -tgtimagekey *key=value*{sparse-band-size=|zlib-level=} | done | sparse-band-size in sectors, zlib-level (6 if not given); others are ignored
+-srcimagekey *key=value*{diskimage-class=CRawDiskImage} | done | diskimage-class=CRawDiskImage opens the source as a raw image; other keys are not required
+-stdinpass | done | reads passphrases from standard input, each up to a NUL: source, then new image
+-shadow [*file*] | done | opens the source with this shadow file; IMAGE.shadow by default
+-align *sectors* | ignored | chunks are always aligned
+-pmap -nopmap | ignored | the partition map is always kept
+-tasks *number* | ignored | all processors are always used
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["convert"],
     operands: "*image*",
     count: (1, 1),
     says: "Converts an image to another format or band size",
-    options: &[COMMON, PLIST, PUPPET, OVERWRITE, ENCRYPTING, OPTIONS],
+    options: &[
+        COMMON,
+        PLIST,
+        PUPPET,
+        OVERWRITE,
+        ENCRYPTING,
+        OPTIONS,
+        KEYS,
+        segment::SIZE,
+    ],
     run: Some(run),
 };
 

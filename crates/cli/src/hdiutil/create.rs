@@ -11,154 +11,42 @@ use bandsaw::ops::import::Item;
 use super::call::{Call, usage};
 use super::plist_values::{band_size, cipher, level, with_extension};
 use super::size::{self, SECTOR};
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{
-    AGENTPASS, COMMON, ENCRYPTING, OVERWRITE, Opt, PASSPHRASE, PLIST, PUPPET, Verb, opt,
-};
+use super::table::{COMMON, ENCRYPTING, KEYS, OVERWRITE, PLIST, PUPPET, Verb};
 use super::{attach, convert, segment};
 use crate::commands::{epoch, is_bundle};
 use crate::encrypting::NewEncryptionArgs;
 use crate::failure::Outcome;
 use crate::progress::Bar;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["size"],
-        Value("number and b, k, m, g, t, p or e"),
-        Done("the size of the disk; by default the size of the source and some free space"),
-    ),
-    opt(&["sectors"], Value("number"), Done("the size in sectors")),
-    opt(&["megabytes"], Value("number"), Done("the size in MiB")),
-    opt(
-        &["srcfolder", "srcdir"],
-        Value("folder"),
-        Done(
-            "copies the contents of the folder into the volume; a bundle such as an application, \
-             or each of several sources, as one item",
-        ),
-    ),
-    opt(
-        &["srcdevice"],
-        Value("device"),
-        Done("copies this disk or partition, or a file that contains one"),
-    ),
-    opt(
-        &["volname"],
-        Value("name"),
-        Done("the name of the volume; by default untitled, or the name of the folder"),
-    ),
-    opt(
-        &["fs"],
-        Value("name"),
-        Done(
-            "APFS by default; HFS+, JHFS+, HFSX, JHFS+X and APFS, also case-sensitive; FAT, ExFAT and UDF are refused",
-        ),
-    ),
-    opt(
-        &["type"],
-        Value("UDIF, SPARSE or SPARSEBUNDLE"),
-        Done("the type of an image without a source; by default from the name"),
-    ),
-    opt(
-        &["format"],
-        Value("code"),
-        Done("the format of an image with a source; UDZO by default"),
-    ),
-    opt(
-        &["layout"],
-        Value("name"),
-        Done("GPTSPUD, SPUD, MBRSPUD or NONE; layouts of CDs are refused"),
-    ),
-    opt(
-        &["imagekey", "tgtimagekey"],
-        Value("key=value"),
-        Done("sparse-band-size in sectors, zlib-level (6 if not given); others are ignored"),
-    ),
-    opt(
-        &["stdinpass"],
-        Nothing,
-        Done("reads the new passphrase from standard input, up to a NUL"),
-    ),
-    PASSPHRASE,
-    AGENTPASS,
-    opt(
-        &["partitionType"],
-        Value("type"),
-        Ignored("the partition type follows from the file system"),
-    ),
-    opt(
-        &["fsargs"],
-        Value("arguments"),
-        Ignored("tree sizes are as in newfs_hfs"),
-    ),
-    opt(
-        &["align"],
-        Value("sectors"),
-        Ignored("partitions begin at multiples of 4 KiB"),
-    ),
-    opt(
-        &["library"],
-        Value("bundle"),
-        Ignored("libraries are not supported"),
-    ),
-    opt(
-        &["stretch"],
-        Value("size"),
-        Ignored("every volume can be enlarged"),
-    ),
-    opt(
-        &["uid", "gid", "mode"],
-        Value("number"),
-        Ignored("the root folder always has the owner and mode of the source"),
-    ),
-    opt(
-        &["nospotlight"],
-        Nothing,
-        Ignored("the image is never mounted, so it is never indexed"),
-    ),
-    opt(
-        &["autostretch", "noautostretch"],
-        Nothing,
-        Ignored("every volume can be enlarged"),
-    ),
-    opt(
-        &["crossdev", "nocrossdev"],
-        Nothing,
-        Ignored("mounted file systems in the folder are always included"),
-    ),
-    opt(
-        &["scrub", "noscrub"],
-        Nothing,
-        Ignored("the folder is always copied unchanged"),
-    ),
-    opt(
-        &["anyowners", "noanyowners"],
-        Nothing,
-        Ignored("every user can store any owner in an image"),
-    ),
-    opt(
-        &["atomic", "noatomic"],
-        Nothing,
-        Ignored("an image appears only when it is complete"),
-    ),
-    opt(
-        &["skipunreadable"],
-        Nothing,
-        Ignored("an unreadable file is an error: it would be missing"),
-    ),
-    opt(
-        &["copyuid"],
-        Value("user"),
-        Ignored("files are read as the calling user"),
-    ),
-    segment::SIZE,
-    opt(
-        &["attach"],
-        Nothing,
-        Done("attaches the new image, with the output of `attach`"),
-    ),
-];
+const OPTIONS: &str = "
+-size *number and b, k, m, g, t, p or e* | done | the size of the disk; by default the size of the source and some free space
+-sectors *number* | done | the size in sectors
+-megabytes *number* | done | the size in MiB
+-srcfolder -srcdir *folder* | done | copies the contents of the folder into the volume; a bundle such as an application, or each of several sources, as one item
+-srcdevice *device* | done | copies this disk or partition, or a file that contains one
+-volname *name* | done | the name of the volume; by default untitled, or the name of the folder
+-fs *name*{APFS|Case-sensitive APFS|HFS+|JHFS+|HFSX|JHFS+X} | done | APFS by default; HFS+, JHFS+, HFSX, JHFS+X and APFS, also case-sensitive; FAT, ExFAT and UDF are refused
+-type *UDIF, SPARSE or SPARSEBUNDLE*{UDIF|SPARSE|SPARSEBUNDLE} | done | the type of an image without a source; by default from the name
+-format *code*{UDRW|UDRO|UDCO|UDZO|UDBZ|ULFO|ULMO|UDTO|UDSP|UDSB} | done | the format of an image with a source; UDZO by default
+-layout *name*{GPTSPUD|SPUD|MBRSPUD|NONE} | done | GPTSPUD, SPUD, MBRSPUD or NONE; layouts of CDs are refused
+-imagekey -tgtimagekey *key=value*{sparse-band-size=|zlib-level=} | done | sparse-band-size in sectors, zlib-level (6 if not given); others are ignored
+-stdinpass | done | reads the new passphrase from standard input, up to a NUL
+-partitionType *type* | ignored | the partition type follows from the file system
+-fsargs *arguments* | ignored | tree sizes are as in newfs_hfs
+-align *sectors* | ignored | partitions begin at multiples of 4 KiB
+-library *bundle* | ignored | libraries are not supported
+-stretch *size* | ignored | every volume can be enlarged
+-uid -gid -mode *number* | ignored | the root folder always has the owner and mode of the source
+-nospotlight | ignored | the image is never mounted, so it is never indexed
+-autostretch -noautostretch | ignored | every volume can be enlarged
+-crossdev -nocrossdev | ignored | mounted file systems in the folder are always included
+-scrub -noscrub | ignored | the folder is always copied unchanged
+-anyowners -noanyowners | ignored | every user can store any owner in an image
+-atomic -noatomic | ignored | an image appears only when it is complete
+-skipunreadable | ignored | an unreadable file is an error: it would be missing
+-copyuid *user* | ignored | files are read as the calling user
+-attach | done | attaches the new image, with the output of `attach`
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["create"],
@@ -166,7 +54,16 @@ pub(super) const VERB: Verb = Verb {
     count: (1, 1),
     says: "Creates an image, with a volume unless only -layout is given, and copies folders into \
            it",
-    options: &[COMMON, PLIST, PUPPET, OVERWRITE, ENCRYPTING, OPTIONS],
+    options: &[
+        COMMON,
+        PLIST,
+        PUPPET,
+        OVERWRITE,
+        ENCRYPTING,
+        OPTIONS,
+        KEYS,
+        segment::SIZE,
+    ],
     run: Some(run),
 };
 

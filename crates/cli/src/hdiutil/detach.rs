@@ -1,17 +1,14 @@
 //! `hdiutil detach` and `unmount`.
 
 use super::call::Call;
-use super::table::Effect::Done;
-use super::table::OptionValue::Nothing;
-use super::table::{COMMON, Opt, Verb, opt};
+use super::plist_values::{dictionary, text};
+use super::table::{COMMON, Verb};
 use crate::attach;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[opt(
-    &["force"],
-    Nothing,
-    Done("detaches even if programs use it; they get errors"),
-)];
+const OPTIONS: &str = "
+-force | done | detaches even if programs use it; they get errors
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["detach", "eject"],
@@ -39,5 +36,8 @@ fn run(call: &Call) -> Outcome {
 /// Detaches an image by its device name or mount point.
 pub(super) fn end(call: &Call, what: &str, force: bool) -> Outcome {
     let detached = attach::detach(what.as_ref(), force)?;
+    if call.has("plist") {
+        return call.plist(dictionary([("DeviceIdentifier", text(detached.device))]));
+    }
     call.print(&format!("\"{}\" ejected.\n", detached.device))
 }

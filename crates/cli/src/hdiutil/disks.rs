@@ -1,29 +1,15 @@
 //! The verbs of `diskutil` for disks, if they belong to an attached image.
 
 use super::call::{Call, usage};
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::Nothing;
-use super::table::{Opt, Verb, opt};
+use super::table::Verb;
 use super::{detach, diskinfo, mountvol};
 use crate::failure::Outcome;
 
-pub(super) const COMMON: &[Opt] = &[
-    opt(
-        &["verbose"],
-        Nothing,
-        Ignored("messages are always complete"),
-    ),
-    opt(
-        &["quiet"],
-        Nothing,
-        Done("prints nothing; the exit status is unchanged"),
-    ),
-    opt(
-        &["plist"],
-        Nothing,
-        Done("prints the result as a property list"),
-    ),
-];
+pub(super) const COMMON: &str = "
+-verbose | ignored | messages are always complete
+-quiet | done | prints nothing; the exit status is unchanged
+-plist | done | prints the result as a property list
+";
 
 pub(super) const VERBS: &[&Verb] = &[
     &Verb {

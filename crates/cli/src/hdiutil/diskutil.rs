@@ -9,9 +9,7 @@ use bandsaw::size;
 use super::call::{Call, usage};
 use super::disks::COMMON;
 use super::plist_values::{dictionary, number};
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::{File, Nothing, Value};
-use super::table::{Opt, Verb, opt};
+use super::table::Verb;
 use super::{attach, imageinfo};
 use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::commands::create::{Create, FileSystemArg};
@@ -23,104 +21,37 @@ use crate::passphrase::{NewPassphrase, Passphrase};
 use crate::source;
 use crate::target::Container;
 
-const STDINPASS: &[Opt] = &[opt(
-    &["stdinpass", "stdinpassphrase"],
-    Nothing,
-    Done("reads passphrases from standard input, each up to a NUL"),
-)];
+const STDINPASS: &str = "
+-stdinpass -stdinpassphrase | done | reads passphrases from standard input, each up to a NUL
+";
 
-const CREATE: &[Opt] = &[
-    opt(
-        &["format", "f"],
-        Value("code"),
-        Done("RAW (the default of blank), ASIF, UDSB; with from UDRO, UDZO, ULFO, ULMO too"),
-    ),
-    opt(
-        &["size", "s"],
-        Value("size"),
-        Done("the size of the disk: 10g is 10^10 bytes, 10Gi is binary, a bare number is bytes"),
-    ),
-    opt(
-        &["volumeName", "n"],
-        Value("name"),
-        Done("untitled by default"),
-    ),
-    opt(
-        &["fs"],
-        Value("name"),
-        Done("APFS by default; HFS+ and its variants, None; ExFAT and MS-DOS are refused"),
-    ),
-    opt(
-        &["encrypt", "e"],
-        Nothing,
-        Done("encrypts the new image with AES-256"),
-    ),
-    opt(
-        &["shadow"],
-        Value("file"),
-        Done("the new image is a layer over the source"),
-    ),
-];
+const CREATE: &str = "
+-format -f *code*{RAW|ASIF|UDSB|UDRO|UDZO|ULFO|ULMO} | done | RAW (the default of blank), ASIF, UDSB; with from UDRO, UDZO, ULFO, ULMO too
+-size -s *size* | done | the size of the disk: 10g is 10^10 bytes, 10Gi is binary, a bare number is bytes
+-volumeName -n *name* | done | untitled by default
+-fs *name*{APFS|Case-sensitive APFS|HFS+|JHFS+|HFSX|JHFS+X|None} | done | APFS by default; HFS+ and its variants, None; ExFAT and MS-DOS are refused
+-encrypt -e | done | encrypts the new image with AES-256
+-shadow *file* | done | the new image is a layer over the source
+";
 
-const RESIZE: &[Opt] = &[
-    opt(
-        &["size", "s"],
-        Value("size or min"),
-        Done("the new size; without it, prints the limits"),
-    ),
-    opt(
-        &["image-only"],
-        Nothing,
-        Done("resizes the disk only, not map and volume"),
-    ),
-];
+const RESIZE: &str = "
+-size -s *size or min* | done | the new size; without it, prints the limits
+-image-only | done | resizes the disk only, not map and volume
+";
 
-const EXTRA: &[Opt] = &[opt(
-    &["extra"],
-    Nothing,
-    Ignored("all information is always printed"),
-)];
+const EXTRA: &str = "
+-extra | ignored | all information is always printed
+";
 
-const ATTACH: &[Opt] = &[
-    opt(
-        &["readOnly", "r"],
-        Nothing,
-        Done("opens the image read-only"),
-    ),
-    opt(
-        &["mountPoint", "m"],
-        Value("folder"),
-        Done("mounts the first volume here; a missing folder is created"),
-    ),
-    opt(
-        &["mountOptions"],
-        Value("option,..."),
-        Done("those of `bandsaw mount -o`"),
-    ),
-    opt(
-        &["mountPolicy"],
-        Value("noMount, autoMount or forceMount"),
-        Done(
-            "forceMount, the default, fails if no volume can be mounted; autoMount then attaches \
-             the disk as one file",
-        ),
-    ),
-    opt(
-        &["noMount"],
-        Nothing,
-        Done("mounts no volume; attaches the disk as one file"),
-    ),
-    opt(
-        &["shadow"],
-        File,
-        Done("writes changes to this file; IMAGE_shadow by default; several are stacked"),
-    ),
-    opt(
-        &["nobrowse"],
-        Nothing,
-        Ignored("volumes are never announced to a desktop"),
-    ),
-];
+const ATTACH: &str = "
+-readOnly -r | done | opens the image read-only
+-mountPoint -m *folder* | done | mounts the first volume here; a missing folder is created
+-mountOptions *option,...* | done | those of `bandsaw mount -o`
+-mountPolicy *noMount, autoMount or forceMount*{noMount|autoMount|forceMount} | done | forceMount, the default, fails if no volume can be mounted; autoMount then attaches the disk as one file
+-noMount | done | mounts no volume; attaches the disk as one file
+-shadow [*file*] | done | writes changes to this file; IMAGE_shadow by default; several are stacked
+-nobrowse | ignored | volumes are never announced to a desktop
+";
 
 pub(super) const VERBS: &[&Verb] = &[
     &Verb {

@@ -81,7 +81,7 @@ pub(super) fn markdown() -> String {
     let mut page = HEAD.to_owned();
     page.push_str(KEYS);
     page.push_str("\n## Options of every verb\n\n");
-    table(&mut page, COMMON.iter());
+    table(&mut page, &common());
     for verb in VERBS {
         section(&mut page, "", verb);
     }
@@ -115,17 +115,20 @@ fn section(page: &mut String, before: &str, verb: &Verb) {
         "\n## {before}{name}{operands}{also}\n\n{refused}{}.",
         verb.says
     );
-    let own: Vec<_> = verb
-        .options()
-        .filter(|option| !COMMON.iter().any(|common| common.names == option.names))
-        .collect();
+    let common = common();
+    let is_common = |option: &Opt| common.iter().any(|common| common.names == option.names);
+    let own: Vec<_> = verb.options().filter(|option| !is_common(option)).collect();
     if !own.is_empty() {
         page.push('\n');
-        table(page, own.into_iter());
+        table(page, &own);
     }
 }
 
-fn table<'a>(page: &mut String, options: impl Iterator<Item = &'a Opt>) {
+fn common() -> Vec<Opt> {
+    COMMON.lines().filter_map(Opt::parse).collect()
+}
+
+fn table(page: &mut String, options: &[Opt]) {
     page.push_str("| option | | |\n| --- | --- | --- |\n");
     for option in options {
         let names = option
@@ -134,17 +137,18 @@ fn table<'a>(page: &mut String, options: impl Iterator<Item = &'a Opt>) {
             .map(|name| format!("`-{name}`"))
             .collect::<Vec<_>>()
             .join(", ");
-        let value = match option.takes {
+        let value = match &option.takes {
             OptionValue::Nothing => String::new(),
-            OptionValue::Value(what) => format!(" *{what}*"),
+            OptionValue::Value(what) | OptionValue::Choice(what, _) => format!(" *{what}*"),
             OptionValue::Word(words) => format!(" [{}]", words.join("\\|")),
             OptionValue::File => " [*file*]".to_owned(),
         };
-        let (what, says) = match option.effect {
-            Effect::Done(says) => ("done", says),
-            Effect::Ignored(says) => ("ignored", says),
-            Effect::Refused(says) => ("refused", says),
+        let what = match option.effect {
+            Effect::Done => "done",
+            Effect::Ignored => "ignored",
+            Effect::Refused => "refused",
         };
+        let says = option.says;
         let _ = writeln!(page, "| {names}{value} | {what} | {says} |");
     }
 }

@@ -3,7 +3,7 @@
 use bandsaw::Error;
 
 use super::call::Call;
-use super::table::{COMMON, OPENING, PLIST, Verb};
+use super::table::{COMMON, KEYS, OPENING, PLIST, Verb};
 use crate::failure::Outcome;
 
 const SAYS: &str = "Without effect: the resources of an image are always in its own list, to which \
@@ -14,7 +14,7 @@ pub(super) const FLATTEN: Verb = Verb {
     operands: "*image*",
     count: (1, 1),
     says: SAYS,
-    options: &[COMMON, PLIST, OPENING],
+    options: &[COMMON, PLIST, OPENING, KEYS],
     run: Some(run),
 };
 
@@ -23,7 +23,7 @@ pub(super) const UNFLATTEN: Verb = Verb {
     operands: "*image*",
     count: (1, 1),
     says: SAYS,
-    options: &[COMMON, PLIST, OPENING],
+    options: &[COMMON, PLIST, OPENING, KEYS],
     run: Some(run),
 };
 

@@ -6,7 +6,7 @@ use plist::Value as Plist;
 
 use super::call::Call;
 use super::plist_values::{dictionary, number, text};
-use super::table::{COMMON, OPENING, PLIST, Verb};
+use super::table::{COMMON, KEYS, OPENING, PLIST, Verb};
 use crate::failure::Outcome;
 
 pub(super) const VERB: Verb = Verb {
@@ -14,7 +14,7 @@ pub(super) const VERB: Verb = Verb {
     operands: "*image*",
     count: (1, 1),
     says: "Lists the file systems in an image",
-    options: &[COMMON, PLIST, OPENING],
+    options: &[COMMON, PLIST, OPENING, KEYS],
     run: Some(run),
 };
 

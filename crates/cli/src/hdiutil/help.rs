@@ -1,8 +1,7 @@
 //! `hdiutil help`.
 
 use super::call::Call;
-use super::table::Effect::Done;
-use super::table::{COMMON, OptionValue, Verb, opt};
+use super::table::{COMMON, Verb};
 use super::{VERBS, doc};
 use crate::failure::Outcome;
 
@@ -11,10 +10,7 @@ pub(super) const VERB: Verb = Verb {
     operands: "",
     count: (0, 1),
     says: "Lists the verbs",
-    options: &[
-        COMMON,
-        &[opt(&["markdown"], OptionValue::Nothing, Done("this page"))],
-    ],
+    options: &[COMMON, "-markdown | done | this page"],
     run: Some(run),
 };
 
@@ -27,7 +23,7 @@ fn run(call: &Call) -> Outcome {
         .map(|verb| format!("  {:12} {}\n", verb.names[0], verb.says))
         .collect::<String>();
     call.print(&format!(
-        "usage: hdiutil <verb> <options>\n{lines}docs/hdiutil.md lists all options \
-                        and their support.\n"
+        "usage: hdiutil <verb> <options>\n{lines}`bandsaw hdiutil help -markdown` \
+                        lists all options and their support.\n"
     ))
 }

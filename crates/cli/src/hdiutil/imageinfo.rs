@@ -14,30 +14,20 @@ use super::call::Call;
 use super::plist_values::{description, dictionary, number, text, url, yes};
 use super::pmap::partitions;
 use super::size::SECTOR;
-use super::table::Effect::Done;
-use super::table::OptionValue::Nothing;
-use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, Verb};
 use crate::failure::{Failure, Outcome};
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["format"],
-        Nothing,
-        Done("prints only the code of the format"),
-    ),
-    opt(
-        &["checksum"],
-        Nothing,
-        Done("prints only the type of the stored checksum"),
-    ),
-];
+const OPTIONS: &str = "
+-format | done | prints only the code of the format
+-checksum | done | prints only the type of the stored checksum
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["imageinfo"],
     operands: "*image*",
     count: (1, 1),
     says: "Describes an image",
-    options: &[COMMON, PLIST, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

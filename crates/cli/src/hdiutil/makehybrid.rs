@@ -9,153 +9,43 @@ use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind};
 
 use super::call::{Call, usage};
-use super::table::Effect::{Done, Ignored, Refused};
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{COMMON, OVERWRITE, PLIST, PUPPET, Verb};
 use crate::commands::epoch;
 use crate::failure::Outcome;
 use crate::progress::Bar;
 
-const OPTIONS: &[Opt] = &[
-    opt(&["o"], Value("file"), Done("the new image")),
-    opt(
-        &["hfs"],
-        Nothing,
-        Done(
-            "creates an HFS+ volume; with -iso, both in one image, by xorriso; without -hfs, -iso \
-             and -joliet, all three",
-        ),
-    ),
-    opt(
-        &["iso"],
-        Nothing,
-        Done("creates an ISO 9660 volume, by xorriso"),
-    ),
-    opt(&["joliet"], Nothing, Done("adds Joliet names, by xorriso")),
-    opt(&["udf"], Nothing, Refused("UDF is not supported")),
-    opt(
-        &[
-            "default-volume-name",
-            "hfs-volume-name",
-            "iso-volume-name",
-            "joliet-volume-name",
-        ],
-        Value("name"),
-        Done("the name of the volume; by default that of the folder"),
-    ),
-    opt(
-        &["abstract-file"],
-        Value("file"),
-        Done("sets the name in the ISO volume"),
-    ),
-    opt(
-        &["bibliography-file"],
-        Value("file"),
-        Done("sets the name in the ISO volume"),
-    ),
-    opt(
-        &["copyright-file"],
-        Value("file"),
-        Done("sets the name in the ISO volume"),
-    ),
-    opt(
-        &["application"],
-        Value("text"),
-        Done("sets the field of the ISO volume"),
-    ),
-    opt(
-        &["preparer"],
-        Value("text"),
-        Done("sets the field of the ISO volume"),
-    ),
-    opt(
-        &["publisher"],
-        Value("text"),
-        Done("sets the field of the ISO volume"),
-    ),
-    opt(
-        &["system-id"],
-        Value("text"),
-        Done("sets the field of the ISO volume"),
-    ),
-    opt(
-        &["eltorito-boot"],
-        Value("file"),
-        Done("the boot image, in the folder"),
-    ),
-    opt(&["no-emul-boot"], Nothing, Done("no disk emulation")),
-    opt(&["hard-disk-boot"], Nothing, Done("emulates a hard disk")),
-    opt(
-        &["boot-load-size"],
-        Value("sectors"),
-        Done("the number of sectors to load"),
-    ),
-    opt(
-        &["boot-load-seg"],
-        Value("segment"),
-        Ignored("the boot image is loaded at the default segment"),
-    ),
-    opt(
-        &["hide-all"],
-        Value("glob"),
-        Done("omits these files from the ISO volume"),
-    ),
-    opt(
-        &["hide-iso"],
-        Value("glob"),
-        Done("hides these files in the ISO volume"),
-    ),
-    opt(
-        &["hide-joliet"],
-        Value("glob"),
-        Done("hides these files among the Joliet names"),
-    ),
-    opt(
-        &["hide-hfs", "only-iso", "only-joliet"],
-        Value("glob"),
-        Refused("both volumes have the same contents"),
-    ),
-    opt(
-        &["hide-udf", "only-udf", "udf-volume-name", "udf-version"],
-        Value("value"),
-        Ignored("UDF is not supported"),
-    ),
-    opt(
-        &["no-boot"],
-        Nothing,
-        Refused("non-bootable boot images are not supported"),
-    ),
-    opt(
-        &["eltorito-platform", "eltorito-specification"],
-        Value("value"),
-        Refused("boot catalogs with several entries are not supported"),
-    ),
-    opt(
-        &["keep-mac-specific"],
-        Nothing,
-        Ignored("all files of the folder are included"),
-    ),
-    opt(
-        &["hfs-openfolder"],
-        Value("folder"),
-        Ignored("the Finder shows a mounted volume by its own preferences"),
-    ),
-    opt(
-        &["hfs-blessed-directory", "hfs-startupfile-size"],
-        Value("value"),
-        Refused("bootable Mac volumes are not supported"),
-    ),
-    opt(
-        &["print-size"],
-        Nothing,
-        Refused("the size is known when the image is made"),
-    ),
-    opt(
-        &["plistin"],
-        Nothing,
-        Refused("options are read from the command line"),
-    ),
-];
+const OPTIONS: &str = "
+-o *file* | done | the new image
+-hfs | done | creates an HFS+ volume; with -iso, both in one image, by xorriso; without -hfs, -iso and -joliet, all three
+-iso | done | creates an ISO 9660 volume, by xorriso
+-joliet | done | adds Joliet names, by xorriso
+-udf | refused | UDF is not supported
+-default-volume-name -hfs-volume-name -iso-volume-name -joliet-volume-name *name* | done | the name of the volume; by default that of the folder
+-abstract-file *file* | done | sets the name in the ISO volume
+-bibliography-file *file* | done | sets the name in the ISO volume
+-copyright-file *file* | done | sets the name in the ISO volume
+-application *text* | done | sets the field of the ISO volume
+-preparer *text* | done | sets the field of the ISO volume
+-publisher *text* | done | sets the field of the ISO volume
+-system-id *text* | done | sets the field of the ISO volume
+-eltorito-boot *file* | done | the boot image, in the folder
+-no-emul-boot | done | no disk emulation
+-hard-disk-boot | done | emulates a hard disk
+-boot-load-size *sectors* | done | the number of sectors to load
+-boot-load-seg *segment* | ignored | the boot image is loaded at the default segment
+-hide-all *glob* | done | omits these files from the ISO volume
+-hide-iso *glob* | done | hides these files in the ISO volume
+-hide-joliet *glob* | done | hides these files among the Joliet names
+-hide-hfs -only-iso -only-joliet *glob* | refused | both volumes have the same contents
+-hide-udf -only-udf -udf-volume-name -udf-version *value* | ignored | UDF is not supported
+-no-boot | refused | non-bootable boot images are not supported
+-eltorito-platform -eltorito-specification *value* | refused | boot catalogs with several entries are not supported
+-keep-mac-specific | ignored | all files of the folder are included
+-hfs-openfolder *folder* | done | the Finder opens the volume when it is mounted: only the folder that becomes the volume; without effect with -iso
+-hfs-blessed-directory -hfs-startupfile-size *value* | refused | bootable Mac volumes are not supported
+-print-size | refused | the size is known when the image is made
+-plistin | refused | options are read from the command line
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["makehybrid"],
@@ -218,6 +108,7 @@ fn is_every(call: &Call) -> bool {
 }
 
 fn hfs(call: &Call, path: &Path, name: String) -> Outcome {
+    let opens = opens(call)?;
     let source = Source::Folder(call.image().into());
     let volume = NewVolume {
         layout: Layout::None,
@@ -230,12 +121,29 @@ fn hfs(call: &Call, path: &Path, name: String) -> Outcome {
         format: Format::Udrw,
         overwrite: call.has("ov"),
         epoch: epoch()?,
+        opens,
         volume: Some(volume),
         ..CreateOptions::default()
     };
     let bar = Bar::new(&call.output);
     create(path, options, &bar)?;
     Ok(())
+}
+
+/// Returns true if the volume is to open when it is mounted.
+fn opens(call: &Call) -> Outcome<bool> {
+    let Some(folder) = call.value("hfs-openfolder") else {
+        return Ok(false);
+    };
+    let found = |folder: &str| {
+        let found = Path::new(folder).canonicalize();
+        found.map_err(|error| Error::io("makehybrid", "find", error).in_file(folder))
+    };
+    if found(folder)? != found(call.image())? {
+        let message = "-hfs-openfolder: only the folder that becomes the volume is supported";
+        return Err(usage(message.to_owned()));
+    }
+    Ok(true)
 }
 
 fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
@@ -253,6 +161,10 @@ fn iso(call: &Call, path: &Path, name: &str) -> Outcome {
     command
         .args(["-as", "mkisofs", "-r", "-quiet", "-V", name, "-o"])
         .arg(&scratch);
+    // xorriso itself takes the variable for dates of the volume only.
+    if let Some(epoch) = epoch()? {
+        command.args(["--set_all_file_dates", &format!("={}", epoch.seconds)]);
+    }
     for (option, word) in OF_MKISOFS {
         if call.has(option) || is_every(call) && ["joliet", "hfs"].contains(&option) {
             command.arg(word).args(call.value(option));

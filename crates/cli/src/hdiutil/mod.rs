@@ -10,6 +10,7 @@ mod call;
 mod checksum;
 mod chpass;
 mod compact;
+pub(crate) mod complete;
 mod convert;
 mod create;
 mod detach;
@@ -86,6 +87,13 @@ pub(crate) enum AppleCli {
 }
 
 impl AppleCli {
+    /// Returns the program of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Hdiutil, Self::Diskutil]
+            .into_iter()
+            .find(|tool| tool.name() == name)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Hdiutil => "hdiutil",
@@ -157,7 +165,7 @@ fn verb(tool: AppleCli, verbs: &[&'static Verb], name: &str) -> Outcome<&'static
     found.copied().ok_or_else(|| {
         Failure::usage(
             tool.name(),
-            format!("unknown verb {name}; docs/hdiutil.md lists all"),
+            format!("unknown verb {name}; run `bandsaw hdiutil help` to list all"),
         )
     })
 }
@@ -188,6 +196,7 @@ fn tell(tool: AppleCli, verb: &str, failure: &Failure) {
         Kind::Unsupported => "image not recognized",
         Kind::Limit => "File too large",
         Kind::Cancelled => "canceled",
+        Kind::Undecided if verb == "erasekeys" => "canceled",
         _ => "Input/output error",
     };
     let words = if failure.reason() == Some(Reason::InUse) {
@@ -204,6 +213,9 @@ fn tell(tool: AppleCli, verb: &str, failure: &Failure) {
             .into_iter()
             .find_map(|name| message.strip_prefix(name));
         eprintln!("{program}: {}", redacted(own.unwrap_or(&message)));
+        if let Some(way_out) = failure.way_out() {
+            eprintln!("{program}: {}", redacted(&way_out));
+        }
     }
 }
 
@@ -317,6 +329,9 @@ mod tests {
                 "{:?}",
                 verb.names
             );
+            let rows = verb.options.iter().flat_map(|table| table.lines());
+            let rows = rows.filter(|row| !row.is_empty()).count();
+            assert_eq!(verb.options().count(), rows, "{}", verb.names[0]);
             let mut options = BTreeSet::new();
             for option in verb.options() {
                 assert!(

@@ -9,40 +9,22 @@ use plist::Value as Plist;
 use super::call::Call;
 use super::plist_values::{dictionary, number, scheme, text, yes};
 use super::size::SECTOR;
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::Nothing;
-use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, Verb};
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["uuids"],
-        Nothing,
-        Done("also prints the identifiers of partitions"),
-    ),
-    opt(
-        &["endoffsets"],
-        Nothing,
-        Done("also prints the last sector of each"),
-    ),
-    opt(
-        &["simple", "standard", "complete", "diagnostic"],
-        Nothing,
-        Ignored("all partitions are always listed"),
-    ),
-    opt(
-        &["nofreespace", "shims"],
-        Nothing,
-        Ignored("free space is never listed"),
-    ),
-];
+const OPTIONS: &str = "
+-uuids | done | also prints the identifiers of partitions
+-endoffsets | done | also prints the last sector of each
+-simple -standard -complete -diagnostic | ignored | all partitions are always listed
+-nofreespace -shims | ignored | free space is never listed
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["pmap"],
     operands: "*image*",
     count: (1, 1),
     says: "Lists the partitions of the disk, in sectors of 512 bytes",
-    options: &[COMMON, PLIST, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

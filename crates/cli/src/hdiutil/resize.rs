@@ -8,67 +8,29 @@ use bandsaw::ops::resize::limits;
 use super::call::{Call, usage};
 use super::plist_values::{dictionary, number};
 use super::size::{self, SECTOR};
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, OPENING, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, PUPPET, Verb};
 use crate::commands::resize::Resize;
 use crate::failure::Outcome;
 use crate::source;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["size"],
-        Value("number and b, k, m, g, t, p or e"),
-        Done("the new size of the image"),
-    ),
-    opt(
-        &["sectors"],
-        Value("number or min"),
-        Done("the new size in sectors; min: the smallest possible size"),
-    ),
-    opt(
-        &["imageonly"],
-        Nothing,
-        Done("resizes the disk only, not map and volume"),
-    ),
-    opt(
-        &["partitiononly"],
-        Nothing,
-        Done("resizes map and volume, not the disk"),
-    ),
-    opt(
-        &["partitionID"],
-        Value("number"),
-        Done("resizes this partition instead of the last"),
-    ),
-    opt(
-        &["growonly"],
-        Nothing,
-        Done("resizes only if the image grows"),
-    ),
-    opt(
-        &["shrinkonly"],
-        Nothing,
-        Done("resizes only if the image shrinks"),
-    ),
-    opt(
-        &["limits"],
-        Nothing,
-        Done("prints the minimum, current and maximum size in sectors"),
-    ),
-    opt(
-        &["nofinalgap"],
-        Nothing,
-        Ignored("there is never a gap after the last partition"),
-    ),
-];
+const OPTIONS: &str = "
+-size *number and b, k, m, g, t, p or e* | done | the new size of the image
+-sectors *number or min* | done | the new size in sectors; min: the smallest possible size
+-imageonly | done | resizes the disk only, not map and volume
+-partitiononly | done | resizes map and volume, not the disk
+-partitionID *number* | done | resizes this partition instead of the last
+-growonly | done | resizes only if the image grows
+-shrinkonly | done | resizes only if the image shrinks
+-limits | done | prints the minimum, current and maximum size in sectors
+-nofinalgap | ignored | there is never a gap after the last partition
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["resize"],
     operands: "*image*",
     count: (1, 1),
     says: "Resizes disk, map and volume together",
-    options: &[COMMON, PLIST, PUPPET, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, PUPPET, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

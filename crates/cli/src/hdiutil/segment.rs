@@ -5,46 +5,29 @@ use std::path::Path;
 
 use super::call::{Call, usage};
 use super::size;
-use super::table::Effect::{Done, Ignored};
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, OPENING, OVERWRITE, Opt, PLIST, PUPPET, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, OVERWRITE, PLIST, PUPPET, Verb};
 use crate::commands::segment::{RewriteArgs, Segment};
 use crate::encrypting::DecryptArgs;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[
-    opt(&["o"], Value("file"), Done("the first of the parts")),
-    opt(
-        &["segmentCount"],
-        Value("number"),
-        Done("the number of parts"),
-    ),
-    opt(&["segmentSize"], Value("size"), Done("the size of a part")),
-    opt(
-        &["firstSegmentSize"],
-        Value("size"),
-        Done("the size of the first"),
-    ),
-    opt(
-        &["restricted"],
-        Nothing,
-        Ignored("obsolete limit of the size of parts"),
-    ),
-];
+const OPTIONS: &str = "
+-o *file* | done | the first of the parts
+-segmentCount *number* | done | the number of parts
+-segmentSize *size* | done | the size of a part
+-firstSegmentSize *size* | done | the size of the first
+-restricted | ignored | obsolete limit of the size of parts
+";
 
 /// The option of verbs that make an image.
-pub(super) const SIZE: Opt = opt(
-    &["segmentSize"],
-    Value("size"),
-    Done("splits a compressed or read-only image into parts of this size"),
-);
+pub(super) const SIZE: &str =
+    "-segmentSize *size* | done | splits a compressed or read-only image into parts of this size";
 
 pub(super) const VERB: Verb = Verb {
     names: &["segment"],
     operands: "*image*",
     count: (1, 1),
     says: "Splits a compressed or read-only image into parts",
-    options: &[COMMON, PLIST, PUPPET, OVERWRITE, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, PUPPET, OVERWRITE, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

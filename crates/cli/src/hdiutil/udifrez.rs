@@ -1,24 +1,14 @@
 //! `hdiutil udifrez`.
 
 use super::call::{Call, usage};
-use super::table::Effect::Done;
-use super::table::OptionValue::{Nothing, Value};
-use super::table::{COMMON, OPENING, Opt, PLIST, Verb, opt};
+use super::table::{COMMON, KEYS, OPENING, PLIST, Verb};
 use crate::commands::resources;
 use crate::failure::Outcome;
 
-const OPTIONS: &[Opt] = &[
-    opt(
-        &["xml"],
-        Value("file"),
-        Done("the resources to add, as a list in XML"),
-    ),
-    opt(
-        &["replaceall"],
-        Nothing,
-        Done("removes all others, except block tables and the list of partitions"),
-    ),
-];
+const OPTIONS: &str = "
+-xml *file* | done | the resources to add, as a list in XML
+-replaceall | done | removes all others, except block tables and the list of partitions
+";
 
 pub(super) const VERB: Verb = Verb {
     names: &["udifrez"],
@@ -26,7 +16,7 @@ pub(super) const VERB: Verb = Verb {
     count: (1, 2),
     says: "Puts resources, such as a license, into a compressed or read-only image; a word before \
            it is ignored, as CPack passes one",
-    options: &[COMMON, PLIST, OPENING, OPTIONS],
+    options: &[COMMON, PLIST, OPENING, KEYS, OPTIONS],
     run: Some(run),
 };
 

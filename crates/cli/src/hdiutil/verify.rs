@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use bandsaw::container::udif::Checksum;
 use bandsaw::ops::verify::verify;
 use bandsaw::{Error, Kind};
+use plist::Value as Plist;
 
 use super::call::Call;
-use super::table::{COMMON, OPENING, PLIST, PUPPET, Verb};
+use super::plist_values::{dictionary, text};
+use super::table::{COMMON, KEYS, OPENING, PLIST, PUPPET, Verb};
 use crate::failure::Outcome;
 use crate::progress::Bar;
 
@@ -16,7 +18,7 @@ pub(super) const VERB: Verb = Verb {
     operands: "*image*",
     count: (1, 1),
     says: "Verifies the checksums of a compressed or read-only image",
-    options: &[COMMON, PLIST, PUPPET, OPENING],
+    options: &[COMMON, PLIST, PUPPET, OPENING, KEYS],
     run: Some(run),
 };
 
@@ -37,11 +39,15 @@ fn run(call: &Call) -> Outcome {
         return Err(Error::new(Kind::Corrupt, "verify", message).into());
     }
     // The areas, and then all together.
-    let (mut lines, mut all) = (String::new(), String::new());
+    let (mut lines, mut all, mut sums) = (String::new(), String::new(), Vec::new());
     for verdict in &verdicts {
         let Checksum::Crc32(sum) = verdict.stored else {
             continue;
         };
+        sums.push(dictionary([
+            ("checksum-value", text(format!("{sum:08x}"))),
+            ("name", text(&*verdict.of)),
+        ]));
         if verdict.area.is_some() {
             let name = call.output.name(&verdict.of);
             let _ = writeln!(lines, "Checksumming {name}…");
@@ -51,7 +57,14 @@ fn run(call: &Call) -> Outcome {
         }
     }
     lines += &all;
-    call.print(&lines)?;
+    if call.has("plist") {
+        call.plist(dictionary([
+            ("checksum-type", text("CRC32")),
+            ("checksums", Plist::Array(sums)),
+        ]))?;
+    } else {
+        call.print(&lines)?;
+    }
     if !call.has("quiet") {
         eprintln!("hdiutil: verify: checksum of \"{path}\" is VALID");
     }

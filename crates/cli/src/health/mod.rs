@@ -33,6 +33,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
+use crate::text::counted;
 
 /// Number of folders below the one that is named in which bundles are looked for.
 const DEPTH: usize = 4;
@@ -555,8 +556,8 @@ impl Health {
             return Ok((None, None));
         }
         if let Some(problem) = backups.problems().first() {
-            let count = backups.problems().len();
-            let reason = format!("{count} parts of the backups cannot be read: {problem}");
+            let parts = counted(backups.problems().len() as u64, "part", "parts");
+            let reason = format!("cannot read {parts} of the backups: {problem}");
             self.found(Verdict::NeedsAttention, reason);
         }
         let newest = complete.clone().filter_map(|one| one.completed).max();

@@ -47,6 +47,11 @@ impl UnlockArgs {
 }
 
 impl UnlockArgs {
+    /// Returns true if a passphrase of an image is given and nothing needed it.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.image.is_spare()
+    }
+
     /// Returns true if an option gives the key of volumes, so that nothing is asked for.
     pub(crate) fn gives_volume_key(&self) -> bool {
         self.volume.recovery_key_file.is_some() || self.volume.passphrase.given().is_some()
@@ -92,6 +97,24 @@ impl Keys for UnlockArgs {
             self.volume.passphrase.read(before, &question)?
         };
         Ok(passphrase.map(VolumeKey::Passphrase))
+    }
+}
+
+/// Options of which one may give the passphrase of an image.
+pub(crate) trait GivenPassphrase {
+    /// Returns the option that gives the passphrase of an image, or `None`.
+    fn passphrase_option(&self) -> Option<&'static str>;
+}
+
+impl GivenPassphrase for UnlockArgs {
+    fn passphrase_option(&self) -> Option<&'static str> {
+        self.image.passphrase_option()
+    }
+}
+
+impl GivenPassphrase for ImageUnlockArgs {
+    fn passphrase_option(&self) -> Option<&'static str> {
+        self.passphrase.given()
     }
 }
 
@@ -191,7 +214,8 @@ impl Keys for ImageUnlockArgs {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         self.is_used.set(true);
         if let Some(path) = &self.private_key {
-            return private_key(path)
+            return secret_of("--private-key", path)
+                .and_then(|pem| PrivateKey::parse(&pem))
                 .map_err(|error| error.in_file(path))
                 .map(|key| Some(Key::Private(key)));
         }
@@ -257,36 +281,13 @@ fn secret_of(option: &'static str, path: &Path) -> Result<Secret> {
             io::ErrorKind::FileTooLarge => {
                 Error::invalid(option, format!("longer than {MAX_SECRET_LEN} bytes"))
             }
-            _ => Error::io(option, "read the key", error),
+            _ => Error::io(option, "read", error),
         })
-}
-
-fn private_key(path: &Path) -> Result<PrivateKey> {
-    platform::forbid_core_dumps();
-    let pem = File::open(path)
-        .and_then(all)
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => Error::invalid(
-                "--private-key",
-                format!("longer than {MAX_SECRET_LEN} bytes"),
-            ),
-            _ => Error::io("--private-key", "read the private key", error),
-        })?;
-    PrivateKey::parse(&pem)
 }
 
 /// Reads a certificate whose private key will open an image.
 pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
-    let bytes = File::open(path)
-        .and_then(all)
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => Error::invalid(
-                "--certificate",
-                format!("longer than {MAX_SECRET_LEN} bytes"),
-            ),
-            _ => Error::io("--certificate", "read the certificate", error),
-        });
-    bytes
+    secret_of("--certificate", path)
         .and_then(|bytes| Certificate::parse(&bytes))
         .map_err(|error| error.in_file(path))
 }

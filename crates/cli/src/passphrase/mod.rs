@@ -23,7 +23,9 @@ use clap::{
 };
 
 use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
-pub(crate) use keys::{ImageUnlockArgs, Iterations, KeyWrapArgs, UnlockArgs, certificate};
+pub(crate) use keys::{
+    GivenPassphrase, ImageUnlockArgs, Iterations, KeyWrapArgs, UnlockArgs, certificate,
+};
 pub(crate) use scrub_env::hide;
 use source::Source;
 
@@ -31,6 +33,14 @@ use source::Source;
 pub(crate) const HINT: &str = "use --passfile FILE, --passfd N, --passenv NAME or --stdinpass for \
                                a passphrase (a line break at its end does not count), \
                                --private-key FILE for a private key";
+
+/// Returns the hint for a wrong passphrase that `option` gave.
+pub(crate) fn wrong_hint(option: &str) -> String {
+    format!(
+        "the passphrase of {option} does not open the image; only a line break at its end does \
+         not count"
+    )
+}
 
 /// The hint for a missing or wrong key of a volume.
 pub(crate) const VOLUME_HINT: &str = "use --volume-passfile FILE, --volume-passfd N, \

@@ -56,7 +56,14 @@ impl Recipe {
                 return Err(Error::unsupported(LAYER, message).in_file(path));
             }
             "json" => serde_json::from_str(&text).map_err(|error| error.to_string()),
-            _ => toml::from_str(&text).map_err(|error| error.to_string()),
+            _ => toml::from_str(&text).map_err(|error: toml::de::Error| {
+                // The whole text has several lines, with an excerpt of the file.
+                let line = error
+                    .span()
+                    .and_then(|span| text.get(..span.start))
+                    .map(|before| format!("line {}: ", before.matches('\n').count() + 1));
+                line.unwrap_or_default() + &error.message().replace('\n', ": ")
+            }),
         };
         let invalid =
             |message: String| Error::invalid(LAYER, message.trim_end().to_owned()).in_file(path);

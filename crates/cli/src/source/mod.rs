@@ -26,7 +26,7 @@ use crate::headings::OPENING;
 use crate::in_use;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
-use crate::passphrase::{ImageUnlockArgs, UnlockArgs};
+use crate::passphrase::{self, GivenPassphrase, ImageUnlockArgs, UnlockArgs};
 use crate::progress::Bar;
 
 /// The options for opening an image, for every verb that does. `U` holds the keys; a verb that
@@ -154,12 +154,32 @@ impl OpenArgs {
                 image: image.path().to_owned(),
             }) as Arc<dyn FileSystem>
         };
-        opened.map(named).map_err(|error| match error.kind() {
-            Kind::NotFound => Failure::from(error).hint(format!(
-                "run `bandsaw info {}` to see its contents",
-                address.image
+        let image_path = &address.image;
+        let explain = |error: Error| match error.kind() {
+            _ if error.reason() == Some(Reason::NoSuchSnapshot) => Failure::from(error).hint(
+                format!("run `bandsaw info {image_path}` to list the snapshots of its volumes"),
+            ),
+            Kind::Unsupported if error.reason().is_none() => Failure::from(error).hint(format!(
+                "run `bandsaw attach --nomount {image_path}` to show the disk as a file to \
+                 programs that read it"
             )),
-            _ => advise(error, &address.image),
+            Kind::NotFound => Failure::from(error).hint(format!(
+                "run `bandsaw info {image_path}` to see its contents"
+            )),
+            _ => advise(error, image_path),
+        };
+        opened.map(named).map_err(|error| {
+            // A passphrase that nothing needed: the header of the bundle may be damaged.
+            let is_doubtful = matches!(error.kind(), Kind::NotFound | Kind::Unsupported);
+            if is_doubtful && self.unlocking.is_spare() {
+                let path = Path::new(image_path);
+                if let Err(damaged) = open::KeyFile::open(path, Access::ReadOnly, self.reach())
+                    && damaged.kind() == Kind::Corrupt
+                {
+                    return damaged.into();
+                }
+            }
+            explain(error)
         })
     }
 
@@ -280,15 +300,26 @@ impl OpenArgs<ImageUnlockArgs> {
     }
 }
 
-impl<U: Args + Keys> OpenArgs<U> {
+impl<U: Args + Keys + GivenPassphrase> OpenArgs<U> {
     /// Opens an image. For changes, sources that `--assume` names are first made to agree.
     pub(crate) fn open(&self, image: &ImagePath, access: Access) -> Outcome<Image> {
         let repaired = match access {
             Access::ReadWrite => self.prepare(image)?,
             Access::ReadOnly => None,
         };
-        let mut opened = open::open(Path::new(image), &self.options(access))
-            .map_err(|error| advise(error, image))?;
+        let mut opened =
+            open::open(Path::new(image), &self.options(access)).map_err(|error| {
+                match (
+                    error.kind(),
+                    error.reason(),
+                    self.unlocking.passphrase_option(),
+                ) {
+                    (Kind::WrongKey, None, Some(option)) => {
+                        Failure::from(error).hint(passphrase::wrong_hint(option))
+                    }
+                    _ => advise(error, image),
+                }
+            })?;
         repaired
             .into_iter()
             .for_each(|warning| opened.add_warning(warning));
@@ -315,12 +346,18 @@ impl<U: Args + Keys> OpenArgs<U> {
         if self.assume.is_empty() {
             return Ok(None);
         }
+        self.repair(image, self.assumptions()?)
+    }
+
+    /// Repairs an image with these choices, and keeps undo data. Returns what was done, for the user.
+    pub(crate) fn repair(&self, image: &ImagePath, assume: Assumptions) -> Outcome<Option<String>> {
         let chosen = repair::Options {
             mode: Mode::Apply,
-            assume: self.assumptions()?,
+            assume,
             temporary: std::env::temp_dir(),
             ..repair::Options::default()
         };
+        let is_geometry_assumed = chosen.assume.size.is_some() || chosen.assume.band_size.is_some();
         let options = self.options(Access::ReadOnly);
         let done = repair::repair(Path::new(image), &options, &chosen, &Silent)
             .map_err(|error| advise(error, image))?;
@@ -330,6 +367,12 @@ impl<U: Args + Keys> OpenArgs<U> {
             (repair::Outcome::Undecided, Some(error)) => Err(advise(error.in_file(image), image)),
             (repair::Outcome::Undecided, None) => {
                 Err(refused("a decision is required; nothing was changed").into())
+            }
+            (repair::Outcome::LossRefused, _) if is_geometry_assumed => {
+                let message = "the assumed size cuts off a volume; nothing was changed";
+                Err(Failure::from(refused(message)).hint(format!(
+                    "omit --assume, or run `bandsaw repair {image}` to see the alternatives"
+                )))
             }
             (repair::Outcome::LossRefused, _) => {
                 let error = refused("a volume would lose files; nothing was changed");
@@ -347,7 +390,7 @@ impl<U: Args + Keys> OpenArgs<U> {
                 let undo = done.undo.map_or_else(String::new, |undo| {
                     format!("; undo data: {}", undo.display())
                 });
-                Ok(Some(format!("repaired first: {}{undo}", steps.join("; "))))
+                Ok(Some(format!("repaired: {}{undo}", steps.join("; "))))
             }
         }
     }
@@ -433,8 +476,7 @@ pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
             ));
         }
         Kind::ReadOnly if error.reason().is_none() => {
-            "use `--shadow FILE` to write changes to another file, or `bandsaw convert` to create \
-             a writable copy"
+            "use `bandsaw convert` to create a writable copy"
         }
         _ => return error.into(),
     };

@@ -155,7 +155,7 @@ fn label(report: &Value) -> String {
     labels.find(|label| *label != "host").unwrap().to_owned()
 }
 
-/// What an image took after which step, in the order of time, with what was told of it.
+/// Returns the steps of a run in the order of time, with what was reported of the image after each.
 fn steps(report: &Value, label: &str) -> Vec<(String, Value)> {
     let of = report["series"]
         .as_array()
@@ -388,7 +388,7 @@ fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
                 && on_disk(&taken, "compacted") < on_disk(&taken, "full")
         );
         assert!(taken.last().unwrap().1["given_back"].is_u64());
-        // What was removed comes back when the image is attached the next time, not only when it is
+        // Removed data is given back when the image is attached the next time, not only when it is
         // compacted.
         let (emptied, full) = (on_disk(&taken, "attached anew"), on_disk(&taken, "full"));
         assert!(emptied < full - 1_000_000, "{kind}: {emptied} of {full}");

@@ -372,3 +372,43 @@ fn an_older_state_of_a_container_is_never_read_silently() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("--checkpoint"), "{said}");
 }
+
+/// A repair cannot bring back the end of a truncated image, so the hint is another one.
+#[test]
+fn a_truncated_image_is_to_be_copied_again() {
+    let scratch = Scratch::new();
+    scratch.write("src/a", vec![7; 3 << 20]);
+    for (name, kind, layout) in [
+        ("a.img", "hfs+", "none"),
+        ("b.img", "apfs", "none"),
+        ("c.img", "hfs+", "gptspud"),
+        ("d.sparseimage", "hfs+", "gptspud"),
+    ] {
+        let made = [
+            "create", name, "--from", "src", "--fs", kind, "--layout", layout,
+        ];
+        scratch.ok(&made);
+        let file = fs::File::options()
+            .write(true)
+            .open(scratch.path(name))
+            .unwrap();
+        let len = file.metadata().unwrap().len();
+        file.set_len(len / 2 / 4096 * 4096).unwrap();
+        let output = scratch.run(&["check", name]);
+        assert_eq!(output.status.code(), Some(5), "{name}");
+        let error = stderr(&output);
+        assert!(
+            error.contains("copy the image again") && !error.contains("bandsaw repair"),
+            "{name}: {error}"
+        );
+    }
+    // The backup of the map alone is written again.
+    scratch.ok(&[
+        "create", "e.img", "--from", "src", "--fs", "hfs+", "--layout", "gptspud",
+    ]);
+    let file = fs::File::options().write(true).open(scratch.path("e.img"));
+    let file = file.unwrap();
+    file.set_len(file.metadata().unwrap().len() - 512).unwrap();
+    let error = stderr(&scratch.run(&["check", "e.img"]));
+    assert!(error.contains("bandsaw repair"), "{error}");
+}

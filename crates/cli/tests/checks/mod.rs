@@ -3,6 +3,7 @@
 mod check;
 mod diagnose;
 mod repair;
+mod rollback;
 mod undo;
 
 use std::fs;

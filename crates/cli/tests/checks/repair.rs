@@ -324,8 +324,7 @@ fn one_wrong_list_destroys_nothing() {
             let wrong = plist.replace(&tag(&at(key)), &tag(value));
             fs::write(scratch.path(B).join("Info.plist"), &wrong).unwrap();
             let damaged = files(&scratch, B);
-            // What such a container tells is at its beginning, and the same for bands of either
-            // size.
+            // The beginning of such a container tells the same for bands of either size.
             let is_decided = (fs, layout, key) != ("apfs", "none", "band-size");
             let code = if is_decided { 0 } else { 9 };
             let report = facts(&scratch, code, &["repair", "-n", B]);

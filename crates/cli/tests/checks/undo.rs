@@ -9,6 +9,222 @@ use super::{edit, facts, images};
 use crate::common::{Scratch, stderr};
 use serde_json::Value;
 
+/// The state of a repair without a record of the image.
+const NO_RECORD: &[u8] = b"bandsaw undo 4\n\nend 00000000\n";
+
+/// Makes the last repair of an image one that was interrupted: the mark that it is complete is
+/// written last.
+fn interrupt(scratch: &Scratch, image: &str) {
+    fs::remove_file(scratch.path(&format!("{image}.undo/1/applied"))).unwrap();
+}
+
+/// Changes between two repairs stay: only the later repair is undone.
+#[test]
+fn an_undo_ends_at_a_change_between_two_repairs() {
+    let scratch = images();
+    scratch.write("more", "more");
+    let damage = || edit(&scratch, "x.img", |disk| disk[512..1024].fill(9));
+    damage();
+    scratch.ok(&["repair", "x.img"]);
+    scratch.ok(&["put", "--from", "more", "x.img:/more"]);
+    scratch.fails(4, &["repair", "--undo", "x.img"]);
+    for _ in 0..2 {
+        damage();
+        let damaged = fs::read(scratch.path("x.img")).unwrap();
+        scratch.ok(&["repair", "x.img"]);
+        let undone = facts(&scratch, 8, &["repair", "--undo", "x.img"]);
+        assert_eq!(
+            (&undone["repairs"], &undone["kept"]),
+            (&1.into(), &1.into())
+        );
+        let why = undone["kept_because"].as_str().unwrap();
+        assert!(why.contains("changed since it was repaired"), "{why}");
+        assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
+        assert!(scratch.path("x.img.undo/1").exists() && !scratch.path("x.img.undo/2").exists());
+        let refused = scratch.fails(4, &["repair", "--undo", "x.img"]);
+        assert!(
+            refused.contains("changed since it was repaired"),
+            "{refused}"
+        );
+        assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
+    }
+    scratch.ok(&["repair", "x.img"]);
+    assert_eq!(scratch.ok(&["cat", "x.img:/more"]), "more");
+}
+
+/// Repairs between which nothing was written but what the last one repaired are undone together.
+#[test]
+fn repairs_are_undone_together() {
+    let scratch = images();
+    edit(&scratch, "x.img", |disk| disk[512..1024].fill(9));
+    let damaged = fs::read(scratch.path("x.img")).unwrap();
+    scratch.ok(&["repair", "x.img"]);
+    // In the bitmap, which nothing reads in order to open the volume.
+    let number =
+        |disk: &[u8], at: usize| u32::from_be_bytes(disk[at..at + 4].try_into().unwrap()) as usize;
+    let mut bitmap = 0;
+    edit(&scratch, "x.img", |disk| {
+        let start = (0..disk.len()).step_by(512);
+        let header = start
+            .into_iter()
+            .find(|at| disk[*at..].starts_with(b"H+"))
+            .unwrap();
+        bitmap = header - 1024 + number(disk, header + 128) * number(disk, header + 40);
+        let len = number(disk, header + 44) / 8;
+        bitmap += len / 2;
+        assert_eq!(disk[bitmap], 0);
+        disk[bitmap] = 255;
+    });
+    scratch.ok(&["repair", "x.img"]);
+    assert!(scratch.path("x.img.undo/2").exists());
+    let undone = facts(&scratch, 0, &["repair", "--undo", "x.img"]);
+    assert_eq!(
+        (&undone["repairs"], &undone["kept"]),
+        (&2.into(), &0.into())
+    );
+    let mut expected = damaged;
+    expected[bitmap] = 255;
+    assert!(fs::read(scratch.path("x.img")).unwrap() == expected);
+    assert!(!scratch.path("x.img.undo").exists());
+}
+
+/// An image that was replaced after its repair was interrupted stays as it is; no verb replaces it
+/// while the undo data is there. That of a complete repair is not applied to another image.
+#[test]
+fn a_replaced_image_is_not_rolled_back() {
+    let scratch = images();
+    scratch.ok(&[
+        "create",
+        "other.img",
+        "--fs",
+        "hfs+",
+        "--from",
+        "src",
+        "--size",
+        "20m",
+    ]);
+    edit(&scratch, "x.img", |disk| disk[512..1536].fill(9));
+    scratch.ok(&["repair", "x.img"]);
+    let overwrite = [
+        "create",
+        "x.img",
+        "--overwrite",
+        "--fs",
+        "hfs+",
+        "--size",
+        "20m",
+    ];
+    scratch.write("x.img.undo/1/state", NO_RECORD);
+    interrupt(&scratch, "x.img");
+    let refused = scratch.fails(4, &overwrite);
+    assert!(refused.contains("interrupted"), "{refused}");
+    for other in ["other.img", "zeros"] {
+        let bytes = match other {
+            "zeros" => vec![0; fs::metadata(scratch.path("x.img")).unwrap().len() as usize],
+            _ => fs::read(scratch.path(other)).unwrap(),
+        };
+        scratch.write("x.img", &bytes);
+        for args in [
+            &["repair", "x.img"][..],
+            &["repair", "-n", "x.img"],
+            &["repair", "--undo", "x.img"],
+        ] {
+            let refused = scratch.fails(4, args);
+            assert!(
+                refused.contains("replaced or changed since") && refused.contains("--commit"),
+                "{args:?}: {refused}"
+            );
+        }
+        assert!(fs::read(scratch.path("x.img")).unwrap() == bytes);
+    }
+    scratch.ok(&["repair", "--commit", "x.img"]);
+    assert!(!scratch.path("x.img.undo").exists());
+    scratch.ok(&overwrite);
+    edit(&scratch, "x.img", |disk| disk[512..1536].fill(9));
+    scratch.ok(&["repair", "x.img"]);
+    scratch.ok(&overwrite);
+    let new = fs::read(scratch.path("x.img")).unwrap();
+    let refused = scratch.fails(4, &["repair", "--undo", "x.img"]);
+    assert!(
+        refused.contains("changed since it was repaired"),
+        "{refused}"
+    );
+    assert!(fs::read(scratch.path("x.img")).unwrap() == new);
+}
+
+/// An interrupted repair is found by every name of the image, and its folder is no symbolic link.
+#[test]
+fn a_hard_link_has_the_undo_data_of_its_image() {
+    let scratch = images();
+    edit(&scratch, "x.img", |disk| disk[512..1536].fill(9));
+    let damaged = fs::read(scratch.path("x.img")).unwrap();
+    fs::hard_link(scratch.path("x.img"), scratch.path("h.img")).unwrap();
+    scratch.ok(&["repair", "x.img"]);
+    interrupt(&scratch, "x.img");
+    scratch.write("more", "more");
+    let refused = scratch.fails(4, &["put", "--from", "more", "h.img:/more"]);
+    assert!(refused.contains("interrupted"), "{refused}");
+    scratch.write("x.img.undo/1/applied", "");
+    scratch.ok(&["repair", "--undo", "h.img"]);
+    assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
+    scratch.ok(&["repair", "h.img"]);
+    assert!(scratch.path("h.img.undo/1").exists());
+    fs::rename(scratch.path("h.img.undo/1"), scratch.path("elsewhere")).unwrap();
+    symlink("../elsewhere", scratch.path("h.img.undo/1")).unwrap();
+    interrupt(&scratch, "h.img");
+    for args in [
+        &["repair", "--undo", "h.img"][..],
+        &["repair", "h.img"],
+        &["put", "--from", "more", "h.img:/more"],
+    ] {
+        let refused = scratch.fails(4, args);
+        assert!(refused.contains("symbolic link"), "{args:?}: {refused}");
+    }
+}
+
+/// A list that is a link, a pipe or a folder is found by the dry run as by the repair, and by a
+/// resize before its first write.
+#[test]
+fn a_list_that_is_no_file_stops_the_dry_run_too() {
+    let scratch = images();
+    let list = scratch.path("x.sparsebundle/Info.plist");
+    fs::rename(&list, scratch.path("list")).unwrap();
+    for kind in ["link", "pipe", "folder"] {
+        match kind {
+            "link" => symlink("../list", &list).unwrap(),
+            "folder" => fs::create_dir(&list).unwrap(),
+            _ => {
+                let made = std::process::Command::new("mkfifo").arg(&list).status();
+                assert!(made.unwrap().success());
+            }
+        }
+        let copy = fs::read(scratch.path("x.sparsebundle/Info.bckup")).unwrap();
+        let tried = scratch.run(&["repair", "--dry-run", "x.sparsebundle"]);
+        let done = scratch.run(&["repair", "x.sparsebundle"]);
+        assert!(
+            !done.status.success() && tried.status.code() == done.status.code(),
+            "{kind}"
+        );
+        let text = stderr(&done);
+        assert!(
+            text.contains("Info.plist") && !text.contains("--undo-dir"),
+            "{kind}: {text}"
+        );
+        assert_eq!(stderr(&tried), text, "{kind}");
+        assert!(!scratch.path("x.sparsebundle.undo").exists(), "{kind}");
+        let resized = scratch.run(&["resize", "x.sparsebundle", "--size", "60m"]);
+        assert!(!resized.status.success(), "{kind}");
+        assert!(
+            fs::read(scratch.path("x.sparsebundle/Info.bckup")).unwrap() == copy,
+            "{kind}"
+        );
+        match kind {
+            "folder" => fs::remove_dir(&list).unwrap(),
+            _ => fs::remove_file(&list).unwrap(),
+        }
+    }
+}
+
 /// Undo data goes where it is told to, and nothing is repaired where it cannot go.
 #[test]
 fn undo_data_has_a_place_or_nothing_is_repaired() {
@@ -29,7 +245,7 @@ fn undo_data_has_a_place_or_nothing_is_repaired() {
     assert!(refused.contains("--undo-dir"), "{refused}");
     assert!(fs::read(scratch.path("x.img")).unwrap() == damaged);
     fs::remove_file(scratch.path("x.img.undo")).unwrap();
-    // What was repaired and then changed is not undone; committed it is done with.
+    // A repair after which the image changed is not undone; a commit ends it.
     scratch.ok(&["repair", "x.img"]);
     scratch.write("more", "more");
     scratch.ok(&["put", "--from", "more", "x.img:/more"]);
@@ -51,16 +267,14 @@ fn undo_data_has_a_place_or_nothing_is_repaired() {
 #[test]
 fn an_interrupted_repair_is_rolled_back_first() {
     let scratch = images();
-    edit(&scratch, "x.img", |disk| disk[512..1024].fill(9));
+    edit(&scratch, "x.img", |disk| disk[512..1536].fill(9));
     let damaged = fs::read(scratch.path("x.img")).unwrap();
     let first = facts(&scratch, 0, &["repair", "x.img"]);
     let repaired = fs::read(scratch.path("x.img")).unwrap();
-    // The state `applied` is written last.
     let interrupt = |scratch: &Scratch| {
-        edit(scratch, "x.img.undo/1/state", |state| {
-            *state = b"bandsaw undo 2\nprepared\nend 95d4e726\n".to_vec();
-        });
-        edit(scratch, "x.img", |disk| disk[600..800].fill(7));
+        interrupt(scratch, "x.img");
+        // Each sector is old or new.
+        edit(scratch, "x.img", |disk| disk[1024..1536].fill(9));
     };
     interrupt(&scratch);
     let left = fs::read(scratch.path("x.img")).unwrap();
@@ -261,12 +475,19 @@ fn a_repair_can_be_killed_at_every_write() {
         "fdatasync",
     ];
     let scratch = images();
+    let whole = images();
+    let shell = std::process::Command::new("sh")
+        .args(["-c", "mkdir before; cp -r x.img x.sparsebundle before"])
+        .current_dir(scratch.path(""))
+        .status();
+    assert!(shell.unwrap().success());
     edit(&scratch, "x.sparsebundle/bands/0", |disk| {
         disk[512..1024].fill(9)
     });
     scratch.write("x.sparsebundle/Info.bckup", "garbage");
     scratch.write("x.sparsebundle/bands/ffff", [5; 5000]);
-    edit(&scratch, "x.img", |disk| disk[512..1024].fill(9));
+    // The repair makes the file longer.
+    edit(&scratch, "x.img", |disk| disk.truncate(disk.len() - 20480));
     let contents = |name: &str| bytes_in(&scratch.path(name));
     let copy = |from: &str, to: &str| {
         let command = format!("rm -rf {to} {to}.undo; cp -r {from} {to}");
@@ -280,6 +501,21 @@ fn a_repair_can_be_killed_at_every_write() {
     };
     let mut killed = 0;
     for (image, work) in [("x.sparsebundle", "w.sparsebundle"), ("x.img", "w.img")] {
+        // In the bundle and in the file, the byte is at the end of the disk's first file.
+        let disk_of = |name: &str| match image.ends_with(".img") {
+            true => scratch.path(name),
+            false => scratch.path(name).join("bands/0"),
+        };
+        let shell = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "rm -rf other whole; cp -r $0/$1 other; cp -r before/$1 whole",
+            ])
+            .arg(whole.path(""))
+            .arg(image)
+            .current_dir(scratch.path(""))
+            .status();
+        assert!(shell.unwrap().success());
         copy(image, "repaired");
         scratch.ok(&["repair", "repaired"]);
         let (damaged, repaired) = (contents(image), contents("repaired"));
@@ -308,7 +544,75 @@ fn a_repair_can_be_killed_at_every_write() {
                         "{place}"
                     );
                     killed += 1;
-                    if n % 2 == 0 {
+                    let left = contents(work);
+                    let undo = scratch.path(&format!("{work}.undo"));
+                    let undo_left = undo.exists().then(|| bytes_in(&undo));
+                    let kill = |from: &str| {
+                        // The same state again, with another image.
+                        let command = format!("rm -rf {work}; cp -r {from} {work}");
+                        let shell = std::process::Command::new("sh")
+                            .args(["-c", &command])
+                            .current_dir(scratch.path(""))
+                            .status();
+                        assert!(shell.unwrap().success());
+                    };
+                    if n % 3 == 0 {
+                        copy(work, "kept");
+                        // Replaced by a healthy image, which differs in more than the damage.
+                        kill("other");
+                        let next = scratch.run(&["repair", work]);
+                        assert!(
+                            matches!(next.status.code(), Some(4 | 10)),
+                            "{place}: {}",
+                            stderr(&next)
+                        );
+                        assert!(contents(work) == contents("other"), "{place}");
+                        let undone = scratch.run(&["repair", "--undo", work]);
+                        assert!(
+                            matches!(undone.status.code(), Some(3 | 4)),
+                            "{place}: {}",
+                            stderr(&undone)
+                        );
+                        assert!(contents(work) == contents("other"), "{place}");
+                        // Replaced by what it was before the damage.
+                        copy("kept", work);
+                        kill("whole");
+                        let next = scratch.run(&["repair", work]);
+                        assert!(
+                            matches!(next.status.code(), Some(0 | 4 | 10)),
+                            "{place}: {}",
+                            stderr(&next)
+                        );
+                        assert!(contents(work) == contents("whole"), "{place}");
+                        // A byte that the repair does not write: it stays, or nothing changes.
+                        copy("kept", work);
+                        let disk = disk_of(work);
+                        let mut bytes = fs::read(&disk).unwrap();
+                        let far = bytes.len() - 1;
+                        bytes[far] ^= 1;
+                        fs::write(&disk, bytes).unwrap();
+                        let changed = contents(work);
+                        let undone = scratch.run(&["repair", "--undo", work]);
+                        let with_byte = |mut files: BTreeMap<PathBuf, Vec<u8>>| {
+                            let name = disk.strip_prefix(scratch.path(work)).unwrap();
+                            files.get_mut(name).unwrap()[far] ^= 1;
+                            files
+                        };
+                        match undone.status.code() {
+                            Some(0) => assert!(
+                                contents(work) == with_byte(damaged.clone()),
+                                "{place}: mixed"
+                            ),
+                            Some(3 | 4) => assert!(contents(work) == changed, "{place}: changed"),
+                            code => panic!("{place}: {code:?} {}", stderr(&undone)),
+                        }
+                        copy("kept", work);
+                        assert!(contents(work) == left, "{place}");
+                        assert!(
+                            undo_left == undo.exists().then(|| bytes_in(&undo)),
+                            "{place}"
+                        );
+                    } else if n % 2 == 0 {
                         let next = scratch.run(&["repair", work]);
                         assert!(
                             matches!(next.status.code(), Some(0 | 10)),
@@ -326,7 +630,6 @@ fn a_repair_can_be_killed_at_every_write() {
                         stderr(&undone)
                     );
                     assert!(contents(work) == damaged, "{place}");
-                    let undo = scratch.path(&format!("{work}.undo"));
                     assert!(!undo.exists() || undone.status.code() == Some(3), "{place}");
                 }
             }
@@ -340,7 +643,7 @@ fn an_interrupted_repair_comes_first() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "a.img", "--size", "4m", "--fs", "hfs+"]);
     fs::create_dir_all(scratch.path("a.img.undo/1")).unwrap();
-    scratch.write("a.img.undo/1/state", "bandsaw undo 2\nprepared\n");
+    scratch.write("a.img.undo/1/state", "bandsaw undo 4\n");
     let output = scratch.run(&["check", "--json", "a.img"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();

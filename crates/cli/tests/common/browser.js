@@ -11,7 +11,8 @@ const options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugg
 const child = spawn(browser, options, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
 const [input, output] = [child.stdio[3], child.stdio[4]];
 const end = (code) => { child.kill("SIGKILL"); process.exit(code); };
-setTimeout(() => { console.error("no answer within a minute"); end(1); }, 60000).unref();
+const patience = Number(process.env.BANDSAW_BROWSER_SECONDS ?? 60);
+setTimeout(() => { console.error(`no answer within ${patience} s`); end(1); }, 1000 * patience).unref();
 
 let next = 1, held = "";
 const waiting = new Map(), wrong = [];

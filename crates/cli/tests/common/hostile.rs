@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// What it does to those who ask.
+/// The behavior toward clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Accepts connections and sends nothing.
@@ -41,7 +41,7 @@ pub(crate) fn start(deed: Deed) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Who asks may leave at any time.
+            // A client may leave at any time.
             thread::spawn(move || while answer(deed, &stream).is_ok_and(|goes_on| goes_on) {});
         }
     });

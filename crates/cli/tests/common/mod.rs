@@ -193,7 +193,7 @@ pub(crate) fn peer_python(module: &str) -> Option<PathBuf> {
         .then_some(python)
 }
 
-/// What drives a browser, to be followed by what is done with a page.
+/// The script that drives a browser, to be followed by the steps on a page.
 const BROWSER: &str = include_str!("browser.js");
 
 /// Opens a page of the scratch folder in a real browser and does `steps` with it; fails unless all

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use bandsaw::ops::describe::code;
 use bandsaw::{Error, Kind};
 use bandsaw_bench::articles::{
     Answer, EXPERIMENTS, Experiment, Results, Scope, check_file_system, check_without_holes,
@@ -13,7 +14,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::workload_args::percent;
-use crate::failure::{Advise, Outcome, code};
+use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 

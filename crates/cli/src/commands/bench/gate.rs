@@ -52,7 +52,7 @@ enum NoisyPolicy {
     Fail,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct GateReport {
     min_ratio: f64,

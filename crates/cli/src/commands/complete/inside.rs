@@ -3,13 +3,18 @@
 //! Nothing is asked and nothing fails: an image that is locked, in use, remote or damaged has no
 //! candidates.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use bandsaw::address::Address;
+use bandsaw::device::Access;
 use bandsaw::fs::{FileKind, FileSystem, FileSystemExt};
-use bandsaw::open::{self, Image, NetworkOptions, OpenOptions, VolumeFormat, VolumeQuery};
+use bandsaw::open::{self, Image, KeyFile, NetworkOptions, OpenOptions, VolumeFormat, VolumeQuery};
+use bandsaw::ops::describe::{KeySlotInfo, KeySlotKind};
 use bandsaw::ops::snapshot;
+use bandsaw_backups::{Backups, volumes_of};
+use bandsaw_states::{BundleFolder, Shelf};
 
 use super::{Candidates, ShellCompletion};
 
@@ -50,6 +55,61 @@ pub(super) fn bundle_snapshots(image: &str) -> Vec<String> {
     names.map(|snapshot| snapshot.name).collect()
 }
 
+/// Adds the numbers of the key slots of an encrypted image of this host.
+pub(super) fn add_key_slots(candidates: &mut Candidates, current: &str, image: &str) {
+    if image.contains("://") {
+        return;
+    }
+    let file = KeyFile::open(
+        Path::new(image),
+        Access::ReadOnly,
+        NetworkOptions::default(),
+    );
+    let Ok(Some(file)) = file else { return };
+    for slot in KeySlotInfo::all(&file.description().key_slots) {
+        let kind = match slot.kind {
+            KeySlotKind::Passphrase { .. } => "passphrase",
+            _ => "certificate",
+        };
+        candidates.add(current, slot.number.to_string(), kind);
+    }
+}
+
+/// Adds the names of the states of a bundle.
+pub(super) fn add_states(candidates: &mut Candidates, current: &str, bundle: &str) {
+    let names = BundleFolder::open(Path::new(bundle))
+        .and_then(|bundle| Shelf::of(&bundle, None)?.names())
+        .unwrap_or_default();
+    candidates.add_all(current, names.iter().map(String::as_str));
+}
+
+/// Adds the dates of the Time Machine backups in an image of this host.
+pub(super) fn add_dates(candidates: &mut Candidates, current: &str, image: &str) {
+    let Some(image) = open(image) else { return };
+    let backups = Backups::read(volumes_of(&image, None, None).unwrap_or_default());
+    if !backups.all().is_empty() {
+        candidates.add(current, "latest".to_owned(), "the newest complete backup");
+    }
+    for backup in backups.all() {
+        candidates.add(current, backup.date.to_string(), &backup.machine);
+    }
+}
+
+/// Adds the checkpoints of the APFS containers in the image that an operand names.
+pub(super) fn add_checkpoints(candidates: &mut Candidates, current: &str, operand: &str) {
+    let image = split(operand).map_or(operand, |(image, _)| image);
+    let Some(image) = open(image) else { return };
+    for volume in image.volumes() {
+        for xid in volume
+            .container()
+            .iter()
+            .flat_map(|container| container.checkpoints())
+        {
+            candidates.add(current, xid.to_string(), "");
+        }
+    }
+}
+
 /// Splits a word after an existing image of the host and a colon.
 fn split(current: &str) -> Option<(&str, &str)> {
     if current.contains("://") {
@@ -60,7 +120,11 @@ fn split(current: &str) -> Option<(&str, &str)> {
     Some((&current[..at], &current[at + 1..]))
 }
 
+/// Opens an image of this host, without keys.
 fn open(image: &str) -> Option<Image> {
+    if image.contains("://") {
+        return None;
+    }
     open::open(Path::new(image), &OpenOptions::default()).ok()
 }
 
@@ -74,22 +138,16 @@ fn add_paths(candidates: &mut Candidates, current: &str, image: &Image, volume: 
     };
     let path = &current[cut + volume.len()..];
     let folder = &path[..path.rfind('/').map_or(0, |at| at + 1)];
-    let Some(entries) = fs
-        .resolve(folder.trim_end_matches('/'))
-        .and_then(|found| fs.entries(found.id))
-        .ok()
-    else {
+    let before = &current[..current.len() - path.len() + folder.len()];
+    let Ok(found) = fs.resolve(folder.trim_end_matches('/')) else {
         return;
     };
-    let before = &current[..current.len() - path.len() + folder.len()];
-    for entry in entries {
-        let end = if entry.attributes.kind == FileKind::Folder {
-            "/"
-        } else {
-            ""
-        };
-        candidates.add(current, format!("{before}{}{end}", entry.name), "");
-    }
+    // The candidates of a damaged folder are those before the damage.
+    let _ = fs.list_names(found.id, &mut |name, kind| {
+        let end = if kind == FileKind::Folder { "/" } else { "" };
+        candidates.add(current, format!("{before}{name}{end}"), "");
+        Ok(ControlFlow::Continue(()))
+    });
 }
 
 /// Returns the volume that `NAME`, `#N` or `NAME@SNAPSHOT` names; the first readable one for the

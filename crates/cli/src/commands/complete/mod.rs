@@ -9,12 +9,15 @@ mod line;
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::OnceLock;
 
 use bandsaw::container::Format;
+use bandsaw::decision::Assumptions;
 use bandsaw::ops::advise::Place;
 use bandsaw::ops::checksum::Algorithm;
 use bandsaw::ops::create::Layout;
 use bandsaw::ops::format::NewFormat;
+use bandsaw_evidence::Field;
 use bandsaw_registry::Registry;
 use clap::{Arg, Args, Command, CommandFactory, ValueEnum, ValueHint};
 
@@ -46,7 +49,7 @@ enum Form {
 
 /// Completion by the shell itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum ShellCompletion {
+pub(crate) enum ShellCompletion {
     #[default]
     None,
     Files,
@@ -55,13 +58,13 @@ pub(super) enum ShellCompletion {
 
 /// Candidates and their descriptions, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Candidates {
+pub(crate) struct Candidates {
     also: ShellCompletion,
     found: BTreeMap<String, String>,
 }
 
 impl Candidates {
-    fn new(also: ShellCompletion) -> Self {
+    pub(crate) fn new(also: ShellCompletion) -> Self {
         Self {
             also,
             found: BTreeMap::new(),
@@ -69,7 +72,7 @@ impl Candidates {
     }
 
     /// Adds a candidate, unless it does not continue `current`.
-    pub(super) fn add(&mut self, current: &str, candidate: String, description: &str) {
+    pub(crate) fn add(&mut self, current: &str, candidate: String, description: &str) {
         // A line break cannot be written in the protocol.
         if candidate.starts_with(current) && !candidate.contains(['\n', '\t']) {
             let description = description.replace(['\n', '\t'], " ");
@@ -103,7 +106,8 @@ impl Complete {
                 let typed = self.words.first().map_or("", String::as_str);
                 let breaks = self.words.get(1).map_or("", String::as_str);
                 let line = line::Line::new(typed, breaks);
-                let candidates = candidates(line.words.get(1..).unwrap_or_default());
+                let words = line.words.get(1..).unwrap_or_default();
+                let candidates = candidates(words);
                 writeln!(out, "{}", also(candidates.also))?;
                 for candidate in candidates.found.keys() {
                     writeln!(out, "{}", line.written(candidate))?;
@@ -122,8 +126,21 @@ fn also(also: ShellCompletion) -> &'static str {
     }
 }
 
+/// The candidates for the words of another program; `None` for words of this one.
+type OtherProgram = fn(&[String]) -> Option<Candidates>;
+
+static OTHER_PROGRAM: OnceLock<OtherProgram> = OnceLock::new();
+
+/// Sets what completes the words of programs that this one emulates.
+pub(crate) fn set_other_program(other: OtherProgram) {
+    let _ = OTHER_PROGRAM.set(other);
+}
+
 /// Returns the candidates for the last of the words after the program.
 fn candidates(words: &[String]) -> Candidates {
+    if let Some(found) = OTHER_PROGRAM.get().and_then(|other| other(words)) {
+        return found;
+    }
     let Some((current, before)) = words.split_last() else {
         return Candidates::default();
     };
@@ -301,6 +318,18 @@ fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candid
             add(&mut names.into_iter());
         }
         (_, "layout") => add(&mut Layout::ALL.iter().map(|layout| lower(layout.to_string()))),
+        (_, "assume") => add(&mut Assumptions::CHOICES.map(str::to_owned).into_iter()),
+        (_, "sector-size" | "block-size" | "cipher-block") => {
+            add(&mut ["512", "4096"].map(str::to_owned).into_iter());
+        }
+        (_, "via") => {
+            let ways = ["library", "nbd", "mount", "kernel"];
+            add(&mut ways.map(str::to_owned).into_iter());
+        }
+        (_, "compressor") => add(&mut ["lz4", "lzfse"].map(str::to_owned).into_iter()),
+        ("diff", "ignore") => {
+            add(&mut Field::ALL.iter().map(|field| field.name().to_owned()));
+        }
         (_, "on") => add(&mut Place::ALL.iter().map(|place| place.name().to_owned())),
         ("checksum", "type") => {
             add(&mut Algorithm::ALL
@@ -311,6 +340,21 @@ fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candid
             add(&mut ["none", "aes-128", "aes-256"]
                 .map(str::to_owned)
                 .into_iter());
+        }
+        ("passwd", "entry") => {
+            if let Some(image) = operands.first() {
+                inside::add_key_slots(&mut candidates, current, image);
+            }
+        }
+        (_, "checkpoint") => {
+            if let Some(image) = operands.first() {
+                inside::add_checkpoints(&mut candidates, current, image);
+            }
+        }
+        ("send", "state") => {
+            if let Some(bundle) = operands.first() {
+                inside::add_states(&mut candidates, current, bundle);
+            }
         }
         ("mount" | "attach", "options") => add(&mut MOUNT_OPTIONS.map(str::to_owned).into_iter()),
         _ => {}
@@ -339,6 +383,21 @@ fn of_operand(
                 candidates.add_all(current, names.iter().map(String::as_str));
             }
         }
+        ("remove", "NUMBER") => {
+            if let Some(image) = operands.first() {
+                inside::add_key_slots(candidates, current, image);
+            }
+        }
+        (_, "STATE") => {
+            if let Some(bundle) = operands.first() {
+                inside::add_states(candidates, current, bundle);
+            }
+        }
+        (_, name) if name.starts_with("DATE") => {
+            if let Some(image) = operands.first() {
+                inside::add_dates(candidates, current, image);
+            }
+        }
         (_, "ADDRESS" | "SOURCE" | "TARGET") => inside::add(candidates, current, true),
         (_, name) if name.starts_with("IMAGE[:VOLUME") => inside::add(candidates, current, false),
         (_, "IMAGE") => inside::add_snapshots(candidates, current),
@@ -361,4 +420,89 @@ fn in_use() -> Vec<String> {
         names.push(entry.image.display().to_string());
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of values that are not one of a few words.
+    const OPEN: [&str; 32] = [
+        "ADDRESS[:PORT]",
+        "AGE",
+        "BYTES",
+        "COMMAND",
+        "DATE1",
+        "DATE2",
+        "DATE:/PATH",
+        "DATE[:/PATH]",
+        "EXTENSIONS",
+        "FACTOR",
+        "KIND[:ID]",
+        "LEVEL",
+        "LEVELS",
+        "MB/S,MS",
+        "MODE",
+        "MODEL",
+        "N",
+        "NAME",
+        "NAME=X,Y",
+        "NAME[=VALUE]",
+        "NUMBER",
+        "PATH",
+        "PERCENT",
+        "POINTS",
+        "PORT",
+        "RATIO",
+        "SECONDS",
+        "SECTORS",
+        "SIZE",
+        "STATE",
+        "TEXT",
+        "XID",
+    ];
+
+    /// Other values of a verb.
+    const OPEN_OF_VERBS: [&str; 6] = [
+        // In a bucket.
+        " checkpoint image",
+        " timemachine create uuid",
+        " bench files sizes",
+        " bench images sizes",
+        " bench images band_sizes",
+        " dmg window",
+    ];
+
+    /// Returns the values of verbs that nothing completes.
+    fn open_values(verb: &Command, path: &str, open: &mut Vec<(String, String)>) {
+        for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            if !arg.get_action().takes_values() {
+                continue;
+            }
+            let found = values(verb, arg, "", &[]);
+            if found.found.is_empty() && found.also == ShellCompletion::None {
+                let names = arg.get_value_names().unwrap_or_default();
+                let name = names.first().map_or("", |name| name.as_str());
+                open.push((format!("{path} {}", arg.get_id()), name.to_owned()));
+            }
+        }
+        for inner in verb.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            open_values(inner, &format!("{path} {}", inner.get_name()), open);
+        }
+    }
+
+    #[test]
+    fn every_value_of_a_few_words_is_completed() {
+        let mut root = Cli::command();
+        root.build();
+        let mut open = Vec::new();
+        open_values(&root, "", &mut open);
+        // The words of Apple's programs are completed by their own tables.
+        open.retain(|(path, name)| {
+            !OPEN.contains(&name.as_str())
+                && !OPEN_OF_VERBS.contains(&path.as_str())
+                && name != "WORDS"
+        });
+        assert!(open.is_empty(), "neither open nor completed: {open:#?}");
+    }
 }

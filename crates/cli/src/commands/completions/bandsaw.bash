@@ -23,3 +23,11 @@ _bandsaw() {
 }
 
 complete -F _bandsaw bandsaw
+
+# Links of these names that are this program, not Apple's.
+for _bandsaw_tool in hdiutil diskutil; do
+    if [[ $(type -P $_bandsaw_tool) -ef $(type -P bandsaw) ]]; then
+        complete -F _bandsaw $_bandsaw_tool
+    fi
+done
+unset _bandsaw_tool

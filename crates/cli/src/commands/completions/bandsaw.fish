@@ -16,3 +16,10 @@ function __bandsaw_complete
 end
 
 complete -c bandsaw -f -a '(__bandsaw_complete)'
+
+# Links of these names that are this program, not Apple's.
+for tool in hdiutil diskutil
+    set -l link (command -s $tool)
+    and test (path resolve $link) = (path resolve (command -s bandsaw))
+    and complete -c $tool -f -a '(__bandsaw_complete)'
+end

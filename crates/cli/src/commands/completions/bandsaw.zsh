@@ -26,6 +26,15 @@ _bandsaw() {
     esac
 }
 
+# Links of these names that are this program, not Apple's.
+() {
+    local tool
+    for tool in hdiutil diskutil; do
+        [[ -n ${commands[$tool]} && ${commands[$tool]} -ef ${commands[bandsaw]} ]] && compdef _bandsaw $tool
+    done
+    true
+}
+
 if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
     _bandsaw "$@"
 else

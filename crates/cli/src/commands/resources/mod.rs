@@ -60,8 +60,8 @@ impl Resources {
     }
 }
 
-/// Replaces resources of the image by those of the list `xml`, or all if `all` is true. A code
-/// signature is dropped.
+/// Replaces resources of the image by those of the list `xml`, or all if `all` is true. A signed image
+/// is refused.
 pub(crate) fn put(
     image: &str,
     xml: &str,
@@ -69,10 +69,7 @@ pub(crate) fn put(
     opening: OpenArgs,
     output: &Output,
 ) -> Outcome {
-    let rewriting = RewriteArgs {
-        remove_signature: true,
-        ..RewriteArgs::default()
-    };
+    let rewriting = RewriteArgs::default();
     add::Add {
         from: ImageArgs {
             image: image.into(),

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use bandsaw::address::shown;
 use bandsaw::device::Access;
 use bandsaw::ops::stack::commit;
-use bandsaw::{Kind, size};
+use bandsaw::{Kind, Reason, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::split;
-use crate::failure::{Advise, Outcome};
+use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -56,8 +57,19 @@ impl Commit {
         repaired.iter().for_each(|warning| output.warn(warning));
         let options = opening.options(Access::ReadWrite);
         let bar = Bar::new(output);
-        let done = commit(Path::new(&base), options.shadows, &options, &bar)
-            .map_err(|error| source::advise(error, &base));
+        let done =
+            commit(Path::new(&base), options.shadows, &options, &bar).map_err(|error| {
+                match (error.reason(), &*self.images) {
+                    (Some(Reason::LayerAlone), [layer, below]) => {
+                        Failure::from(error).hint(format!(
+                            "name the files from the bottom: `bandsaw stack commit {} {}`",
+                            shown(Path::new(below)),
+                            shown(Path::new(layer))
+                        ))
+                    }
+                    _ => source::advise(error, &base),
+                }
+            });
         let done = done.advise(Kind::ReadOnly, || {
             "use `bandsaw stack flatten` to create one new image".to_owned()
         })?;

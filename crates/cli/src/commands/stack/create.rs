@@ -6,12 +6,12 @@ use std::path::Path;
 use bandsaw::container::stack::Role;
 use bandsaw::device::Access;
 use bandsaw::open::stack::{LayerOptions, create_layer, open_layer};
+use bandsaw::ops::describe::LayerInfo;
 use bandsaw::{Kind, Reason, size};
 use clap::{Args, ValueHint};
 
 use super::{advise, split};
 use crate::failure::{Advise, Failure, Outcome};
-use crate::image_json::LayerJson;
 use crate::info_text;
 use crate::output::Output;
 use crate::source::{self, OpenArgs};
@@ -87,7 +87,7 @@ impl Create {
             Err(error) if error.kind() == Kind::Conflict => return advise(Err(error)),
             made => made.map_err(|error| source::advise(error, &base))?,
         }
-        let report = LayerJson::new(&open_layer(&new, Access::ReadOnly)?)?;
+        let report = LayerInfo::new(&open_layer(&new, Access::ReadOnly)?)?;
         output.done(&report, |out| info_text::layer(&report, output, out))
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 
 use super::split;
-use crate::commands::convert::Convert;
+use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::encrypting::DecryptArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -42,15 +42,18 @@ impl Flatten {
         let target = layers
             .pop()
             .ok_or_else(|| Failure::usage("stack", "the last argument must be the new image"))?;
-        let opening = self.opening.with_layers(layers)?;
-        Convert::of(
-            base.as_path().into(),
-            target,
-            self.remove_signature,
-            self.container,
-            self.decrypting,
-            opening,
-        )
-        .run(output)
+        let convert = Convert {
+            source: base.as_path().into(),
+            target: Some(target),
+            remove_signature: self.remove_signature,
+            container: self.container,
+            opening: self.opening.with_layers(layers)?,
+            encryption: EncryptionArgs {
+                decrypting: self.decrypting,
+                ..EncryptionArgs::default()
+            },
+            ..Convert::default()
+        };
+        convert.run(output)
     }
 }

@@ -8,12 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bandsaw::address::Address;
 use bandsaw::fs::Timestamp;
 use bandsaw::open::Image;
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, Kind};
 use bandsaw_backups::{Backup, BackupVolume, Backups, OpenBackup, host_volume, volumes_of};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Described, Failure, Outcome};
+use crate::failure::{self, Failure, Outcome};
 use crate::output::Output;
 use crate::source::{self, OpenArgs};
 use crate::text::rfc3339;
@@ -40,7 +41,7 @@ pub(super) struct BackupsArgs {
 /// Backups, and the image that has them.
 pub(super) struct ReadBackups {
     /// Keeps the image locked. `None`: the backups are in a folder of the host.
-    _image: Option<Image>,
+    pub(super) image: Option<Image>,
     pub(super) address: Address,
     pub(super) backups: Backups,
 }
@@ -115,7 +116,7 @@ impl BackupsArgs {
             show(backups.problems().iter().map(Error::to_string), output);
         }
         Ok(ReadBackups {
-            _image: image,
+            image,
             address,
             backups,
         })
@@ -218,12 +219,12 @@ pub(super) fn conclude(problems: &[&Error]) -> Outcome {
 }
 
 /// Returns errors for the JSON output.
-pub(super) fn described<'a>(all: impl IntoIterator<Item = &'a Error>) -> Vec<Described> {
-    all.into_iter().map(Described::new).collect()
+pub(super) fn described<'a>(all: impl IntoIterator<Item = &'a Error>) -> Vec<ErrorInfo> {
+    all.into_iter().map(failure::described).collect()
 }
 
 /// Returns the volume in a folder of the host with backups. `None` for images and bundles.
-fn host_folder(address: &Address) -> Outcome<Option<BackupVolume>> {
+pub(crate) fn host_folder(address: &Address) -> Outcome<Option<BackupVolume>> {
     let path = Path::new(&address.image);
     let is_bundle = path.join("bands").is_dir() || path.join("Info.plist").exists();
     match address.volume.is_none() && !is_bundle {

@@ -61,7 +61,7 @@ pub(super) struct CreateDestination {
     /// The maximum size of all backups
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: u64,
-    /// The file system, which the version of macOS decides
+    /// The file system: apfs for macOS 11 and later, or hfs+
     #[arg(long, value_name = "FS", value_enum)]
     fs: DestinationFs,
     /// Set the band size, 1m to 8g

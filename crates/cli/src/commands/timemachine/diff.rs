@@ -1,13 +1,14 @@
 //! `bandsaw timemachine diff`: the differences between two dates.
 
 use bandsaw::fs::FileKind;
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, size};
 use bandsaw_backups::{DifferenceKind, diff};
 use clap::Args;
 use serde::Serialize;
 
 use super::backups::{BackupJson, BackupsArgs, conclude, described, show};
-use crate::failure::{Described, Outcome};
+use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::text::{Table, counted};
@@ -42,7 +43,7 @@ struct DiffReport {
     old: BackupJson,
     new: BackupJson,
     differences: Vec<DifferenceJson>,
-    problems: Vec<Described>,
+    problems: Vec<ErrorInfo>,
 }
 
 #[derive(Serialize)]

@@ -1,12 +1,13 @@
 //! `bandsaw timemachine find`: names over all dates.
 
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, Kind};
 use bandsaw_backups::{Glob, find};
 use clap::Args;
 use serde::Serialize;
 
 use super::backups::{BackupJson, BackupsArgs, conclude, described, show};
-use crate::failure::{Described, Outcome};
+use crate::failure::Outcome;
 use crate::node::Node;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -38,7 +39,7 @@ pub(super) struct Find {
 struct FindReport {
     path: String,
     found: Vec<FoundJson>,
-    problems: Vec<Described>,
+    problems: Vec<ErrorInfo>,
 }
 
 #[derive(Serialize)]

@@ -51,7 +51,8 @@ impl Forget {
             weekly: self.keep_weekly,
         };
         let bar = Bar::new(output);
-        let done = forget(&shelf, policy, self.dry_run, &bar)?;
+        let done = forget(&shelf, policy, self.dry_run, &bar)
+            .map_err(|error| error.in_file(bundle.path()))?;
         drop(bar);
         for id in &done.ignored {
             output.warn(&format!("{id} is not a whole state, and was left as it is"));

@@ -137,7 +137,10 @@ impl Keep {
                 Ok(())
             }
             Soundness::Unknown => {
-                output.warn("the contents are of a kind that cannot be checked");
+                output.warn(
+                    "the disk is blank, or its contents are of a kind that cannot be checked: the \
+                     state does not count as sound",
+                );
                 Ok(())
             }
             Soundness::Sound | Soundness::Unchecked => Ok(()),

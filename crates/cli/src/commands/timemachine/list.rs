@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use bandsaw::ops::describe::{ErrorInfo, Message};
 use bandsaw::{Error, size};
 use bandsaw_backups::{BackupDate, BackupState, Backups, BundleLists};
 use clap::Args;
 use serde::Serialize;
 
 use super::backups::{BackupJson, BackupsArgs, conclude, described, show};
-use crate::failure::{Described, Outcome};
-use crate::output::{Output, Remark};
+use crate::failure::Outcome;
+use crate::output::Output;
 use crate::text::{Table, rfc3339};
 
 /// List the backups by date, the oldest first
@@ -35,8 +36,8 @@ struct ListReport {
     /// The lists that macOS keeps in a bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<BundleJson>,
-    notes: Vec<Remark>,
-    problems: Vec<Described>,
+    notes: Vec<Message>,
+    problems: Vec<ErrorInfo>,
 }
 
 #[derive(Serialize)]
@@ -93,7 +94,7 @@ impl ListBackups {
                 recorded_count: lists.history.len(),
                 missing,
             }),
-            notes: notes.iter().map(Remark::new).collect(),
+            notes: notes.iter().map(Message::new).collect(),
             problems: described(problems.iter().copied()),
             machines,
         };

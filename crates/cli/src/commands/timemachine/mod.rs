@@ -2,6 +2,7 @@
 
 mod backups;
 mod cat;
+mod convert;
 mod create;
 mod diff;
 mod find;
@@ -18,6 +19,8 @@ mod states;
 mod status;
 mod versions;
 
+#[cfg(target_os = "linux")]
+pub(crate) use backups::host_folder;
 pub(super) use backups::now;
 
 use std::ffi::OsString;
@@ -25,10 +28,11 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::Kind;
 use bandsaw::fs::Timestamp;
-use bandsaw::open::{Conclusion, Examination};
+use bandsaw::open::{Conclusion, Contents, Examination};
 use bandsaw_states::{BundleFolder, Shelf, Soundness};
 use clap::{Args, Subcommand, ValueHint};
 
+use super::run_verb;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source;
@@ -76,6 +80,8 @@ enum TimeMachineVerb {
     /// Mount all backups on a folder, read-only
     #[cfg(target_os = "linux")]
     Mount(Box<mount::Mount>),
+    /// Convert backups on HFS+ to APFS, as an experiment
+    Convert(Box<convert::Convert>),
     /// Create a bundle as a destination of backups
     Create(create::CreateDestination),
     /// Keep the present state of a bundle
@@ -94,24 +100,12 @@ enum TimeMachineVerb {
 
 impl TimeMachine {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        match &self.verb {
-            TimeMachineVerb::List(verb) => verb.run(output),
-            TimeMachineVerb::Ls(verb) => verb.run(output),
-            TimeMachineVerb::Cat(verb) => verb.run(output),
-            TimeMachineVerb::Find(verb) => verb.run(output),
-            TimeMachineVerb::Versions(verb) => verb.run(output),
-            TimeMachineVerb::Diff(verb) => verb.run(output),
-            TimeMachineVerb::Restore(verb) => verb.run(output),
-            #[cfg(target_os = "linux")]
-            TimeMachineVerb::Mount(verb) => verb.run(output),
-            TimeMachineVerb::Create(verb) => verb.run(output),
-            TimeMachineVerb::Keep(verb) => verb.run(output),
-            TimeMachineVerb::States(verb) => verb.run(output),
-            TimeMachineVerb::Status(verb) => verb.run(output),
-            TimeMachineVerb::Forget(verb) => verb.run(output),
-            TimeMachineVerb::RollBack(verb) => verb.run(output),
-            TimeMachineVerb::ResetVerification(verb) => verb.run(output),
-        }
+        run_verb!(&self.verb, output, TimeMachineVerb:
+            List Ls Cat Find Versions Diff Restore Convert Create Keep States Status Forget RollBack
+            ResetVerification
+            #[cfg(target_os = "linux")] Mount
+            ;
+        )
     }
 }
 
@@ -158,6 +152,8 @@ pub(crate) fn soundness(examined: bandsaw::Result<Examination>) -> bandsaw::Resu
             Conclusion::Warned if found.is_in_doubt => Soundness::Damaged,
             Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => Soundness::Locked,
             Conclusion::Unknown(_) | Conclusion::Unchecked => Soundness::Unknown,
+            // Nothing of a backup was found that could be sound.
+            _ if found.contents == Some(Contents::Blank) => Soundness::Unknown,
             Conclusion::Warned | Conclusion::Sound => Soundness::Sound,
         }),
         Err(error) => match error.kind() {

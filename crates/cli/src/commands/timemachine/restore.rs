@@ -107,7 +107,7 @@ impl Restore {
         if let Some(mark) = mark {
             mark.end()?;
         }
-        extract::report(done, None, output)
+        extract::report(&read.address.image.to_string(), done, None, output)
     }
 
     /// Returns the object at a path, or all volumes of the backup.

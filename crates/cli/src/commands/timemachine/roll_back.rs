@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use bandsaw::Kind;
-use bandsaw_states::{Change, RollBackPlan, RolledBack, commit, roll_back, roll_back_plan, undo};
+use bandsaw_states::{
+    Change, RollBackPlan, RolledBack, Shelf, commit, roll_back, roll_back_plan, undo,
+};
 use clap::Args;
 use serde::Serialize;
 
@@ -101,12 +103,12 @@ impl RollBack {
             (RollBackReport::new(path, "committed"), None)
         } else if self.dry_run {
             let plan = roll_back_plan(&bundle, &shelf, state, &bar)
-                .advise(Kind::NotFound, || list_hint(&path))?;
+                .advise(Kind::NotFound, || list_hint(&path, &shelf))?;
             let listed = plan.listed;
             (RollBackReport::of_plan(path, "planned", plan), Some(listed))
         } else {
             let done = roll_back(&bundle, &shelf, state, &bar)
-                .advise(Kind::NotFound, || list_hint(&path))
+                .advise(Kind::NotFound, || list_hint(&path, &shelf))
                 .advise(Kind::Cancelled, || resume_hint(&path))?;
             match done {
                 RolledBack::Done(plan) => {
@@ -134,8 +136,13 @@ impl RollBack {
     }
 }
 
-fn list_hint(bundle: &str) -> String {
-    format!("run `bandsaw tm states {bundle}` to list the states")
+fn list_hint(bundle: &str, shelf: &Shelf) -> String {
+    match shelf.list() {
+        Ok(states) if states.is_empty() => {
+            format!("run `bandsaw timemachine keep {bundle}` to keep one")
+        }
+        _ => format!("run `bandsaw tm states {bundle}` to list the states"),
+    }
 }
 
 fn resume_hint(bundle: &str) -> String {

@@ -10,7 +10,7 @@ use super::{StatesArgs, timestamp};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::text::{Table, rfc3339};
+use crate::text::{Table, counted, rfc3339};
 
 /// List the states of a bundle, the oldest first
 ///
@@ -62,7 +62,8 @@ impl States {
                 let damaged = shelf.verify(&state.id, manifest, &bar)?;
                 if let Some(first) = damaged.first() {
                     json.condition = "damaged";
-                    json.message = Some(format!("{} files, {first} first", damaged.len()));
+                    let files = counted(damaged.len() as u64, "file", "files");
+                    json.message = Some(format!("{files}, {first} first"));
                 }
             }
             states.push(json);

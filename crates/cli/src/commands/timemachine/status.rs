@@ -1,7 +1,7 @@
 //! `bandsaw timemachine status`: the next step.
 
 use bandsaw::{Error, Kind};
-use bandsaw_states::{Status as Next, status};
+use bandsaw_states::{Soundness, Status as Next, status};
 use clap::Args;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ impl Status {
             state: match &next {
                 Next::Refused(state) => state.clone(),
                 Next::Changed(state) | Next::Kept(state) => Some(state.clone()),
-                Next::Interrupted(_) | Next::Uncommitted(_) | Next::NoState => None,
+                Next::Interrupted(_) | Next::Uncommitted(_) | Next::NoState(_) => None,
             },
             path,
         };
@@ -54,6 +54,28 @@ impl Status {
             return Err(Failure::from(error.in_file(bundle.path())).warned());
         }
         Ok(())
+    }
+}
+
+/// Returns the next step for a bundle with states of which none is sound.
+fn no_sound_state(newest: Soundness, path: &str) -> String {
+    match newest {
+        Soundness::Sound => format!("there is no sound state: run `bandsaw tm keep {path}`"),
+        Soundness::Damaged => format!(
+            "no state is sound, and the newest was damaged when it was kept: run `bandsaw check \
+             {path}` to list the damage"
+        ),
+        Soundness::Locked => format!(
+            "no state is known to be sound, as the bundle is encrypted: run `bandsaw tm keep \
+             --passfile FILE {path}`"
+        ),
+        Soundness::Unknown => format!(
+            "no state is known to be sound, as no volume was found that can be checked: run \
+             `bandsaw check {path}`"
+        ),
+        Soundness::Unchecked => {
+            format!("no state was checked: run `bandsaw tm keep {path}` without --no-check")
+        }
     }
 }
 
@@ -74,7 +96,8 @@ fn message(next: &Next, path: &str) -> String {
             "a change can be undone: after the next good backup run `bandsaw {} {path} --commit`",
             change.verb()
         ),
-        Next::NoState => format!("there is no sound state: run `bandsaw tm keep {path}`"),
+        Next::NoState(None) => format!("there is no sound state: run `bandsaw tm keep {path}`"),
+        Next::NoState(Some(newest)) => no_sound_state(*newest, path),
         Next::Changed(state) => {
             format!("changed since {state}: run `bandsaw tm keep {path}` after the backup")
         }

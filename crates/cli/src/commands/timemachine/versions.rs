@@ -1,5 +1,6 @@
 //! `bandsaw timemachine versions`: the versions of a file.
 
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::versions;
 use clap::Args;
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use super::backups::{BackupJson, BackupsArgs, conclude, described, show};
 use super::find::unreadable;
-use crate::failure::{Described, Outcome};
+use crate::failure::Outcome;
 use crate::node::Node;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -41,7 +42,7 @@ struct VersionsReport {
     versions: Vec<VersionJson>,
     /// The number of backups without the file.
     absent_count: usize,
-    problems: Vec<Described>,
+    problems: Vec<ErrorInfo>,
 }
 
 #[derive(Serialize)]

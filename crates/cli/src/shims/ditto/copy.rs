@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use bandsaw::platform::nodes;
 use bandsaw::{Error, Kind};
 
-use super::{LAYER, failed, make_parents};
+use super::{FileOptions, LAYER, compress, failed, make_parents, say};
 use crate::failure::Outcome;
 use crate::new_file;
 
-/// Copies files, or the contents of folders, to `to`. `attributes`: with their extended attributes.
-pub(super) fn copy(from: &[&Path], to: &Path, attributes: bool) -> Outcome {
+/// Copies files, or the contents of folders, to `to`.
+pub(super) fn copy(from: &[&Path], to: &Path, files: FileOptions) -> Outcome {
     let mut copy = Copy {
-        attributes,
+        files,
         is_root: rustix::process::geteuid().is_root(),
         links: HashMap::new(),
     };
@@ -42,8 +42,7 @@ pub(super) fn copy(from: &[&Path], to: &Path, attributes: bool) -> Outcome {
 
 /// A copy of several trees.
 struct Copy {
-    /// Extended attributes are copied, the resource fork and the Finder info among them.
-    attributes: bool,
+    files: FileOptions,
     /// Owners are kept.
     is_root: bool,
     /// The copies of files with several names, by device and inode.
@@ -98,6 +97,9 @@ impl Copy {
 
     /// Copies a file or a symbolic link to a name that is free.
     fn leaf(&self, from: &Path, to: &Path, meta: &fs::Metadata) -> Outcome {
+        if self.files.named {
+            say(from);
+        }
         if meta.is_symlink() {
             let target = fs::read_link(from).map_err(|error| failed("read", error, from))?;
             symlink(target, to).map_err(|error| failed("make the link", error, to))?;
@@ -110,7 +112,12 @@ impl Copy {
         let mut source = File::open(from).map_err(|error| failed("open", error, from))?;
         let mut target = File::create_new(to).map_err(|error| failed("create", error, to))?;
         io::copy(&mut source, &mut target).map_err(|error| failed("write", error, to))?;
-        self.finish(&source, &target, meta, to)
+        self.finish(&source, &target, meta, to)?;
+        drop(target); // an open file is not compressed
+        if self.files.compressed && meta.nlink() == 1 {
+            compress::compress(to)?;
+        }
+        Ok(())
     }
 
     fn folder(&mut self, from: &Path, to: &Path, meta: &fs::Metadata) -> Outcome {
@@ -132,7 +139,7 @@ impl Copy {
 
     /// Copies everything but the contents.
     fn finish(&self, from: &File, to: &File, meta: &fs::Metadata, path: &Path) -> Outcome {
-        if self.attributes {
+        if self.files.attributes {
             let all = nodes::xattrs(from.as_fd());
             for (name, value) in all.map_err(|error| failed("read attributes", error, path))? {
                 nodes::set_xattr(to.as_fd(), &name, &value)

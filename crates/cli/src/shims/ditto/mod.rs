@@ -2,6 +2,7 @@
 //!
 //! Source: Apple's manual page ditto(1).
 
+mod compress;
 mod copy;
 mod zip;
 
@@ -24,6 +25,17 @@ enum Work {
     Extract,
 }
 
+/// Properties of the files that are written.
+#[derive(Debug, Clone, Copy)]
+struct FileOptions {
+    /// With extended attributes, the resource fork and the Finder info among them.
+    attributes: bool,
+    /// Compressed, where the volume can.
+    compressed: bool,
+    /// Each is named on standard error.
+    named: bool,
+}
+
 /// Options of an archive.
 #[derive(Debug)]
 struct ArchiveOptions {
@@ -32,6 +44,8 @@ struct ArchiveOptions {
     /// Attributes are in a folder `__MACOSX`, not beside their files.
     sequester: bool,
     attributes: bool,
+    /// Each file is named on standard error.
+    named: bool,
     /// The level of zlib, 0 to 9.
     level: Option<i64>,
 }
@@ -43,14 +57,18 @@ pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
         keep_parent: false,
         sequester: false,
         attributes: true,
+        named: false,
         level: None,
     };
+    let (mut compressed, mut verbose) = (false, false);
     let mut paths = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
-            // Everything that they ask for is always done.
-            "--rsrc" | "-rsrc" | "--extattr" | "--qtn" | "-V" | "-v" => {}
+            // Of the options that exclude each other, the last one counts.
+            "--rsrc" | "-rsrc" | "--extattr" => options.attributes = true,
+            // Always kept, as an attribute.
+            "--qtn" => {}
             "--norsrc" | "--noextattr" => options.attributes = false,
             // Access lists are not kept by any file system here, so none are copied.
             "--acl" | "--noacl" => {}
@@ -63,12 +81,8 @@ pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
                 options.level =
                     Some(level.ok_or_else(|| refused(format!("{word}: expected 0 to 9")))?);
             }
-            "--hfsCompression" => {
-                return Err(refused(
-                    "--hfsCompression is not supported: use `bandsaw compress IMAGE:/PATH` on the \
-                     detached image",
-                ));
-            }
+            "--hfsCompression" => compressed = true,
+            "--nohfsCompression" => compressed = false,
             "-" => return Err(refused("- is not supported: name a file")),
             // Letters without values can be joined: `-ck`.
             word if word.starts_with('-') && !word.starts_with("--") => {
@@ -77,7 +91,8 @@ pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
                         'c' => work = Work::Archive,
                         'x' => work = Work::Extract,
                         'k' => is_zip = true,
-                        'v' | 'V' => {}
+                        'v' => verbose = true,
+                        'V' => (verbose, options.named) = (true, true),
                         'z' | 'j' => return Err(cpio()),
                         _ => return Err(unknown(word)),
                     }
@@ -93,18 +108,33 @@ pub(super) fn run(words: &[String], _: &mut Vec<u8>) -> Outcome {
     let Some((to, from @ [first, ..])) = paths.split_last() else {
         return Err(refused("expected a source and a destination"));
     };
+    let files = FileOptions {
+        attributes: options.attributes,
+        compressed,
+        named: options.named,
+    };
+    if verbose {
+        for from in from {
+            eprintln!(">>> Copying {}", from.display());
+        }
+    }
     match work {
-        Work::Copy => copy::copy(from, to, options.attributes),
+        Work::Copy => copy::copy(from, to, files),
         Work::Archive if from.len() > 1 => Err(refused("expected one source and an archive")),
         Work::Archive => zip::archive(first, to, &options),
         Work::Extract => from
             .iter()
-            .try_for_each(|archive| zip::extract(archive, to, options.attributes)),
+            .try_for_each(|archive| zip::extract(archive, to, files)),
     }
 }
 
 fn cpio() -> crate::failure::Failure {
     refused("archives of cpio are not supported; use -k for a zip archive")
+}
+
+/// Names a file that is copied next.
+fn say(path: &Path) {
+    eprintln!("copying file {}", path.display());
 }
 
 fn make_parents(path: &Path) -> Outcome {

@@ -20,7 +20,7 @@ use zip::write::FullFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::copy::is_inside;
-use super::{ArchiveOptions, failed, make_parents};
+use super::{ArchiveOptions, FileOptions, compress, failed, make_parents, say};
 use crate::commands::create::epoch;
 use crate::failure::Outcome;
 use crate::new_file::{self, NewFile};
@@ -81,6 +81,9 @@ impl Writer<'_> {
                 .map_err(|error| wrong(error, path))
         };
         let wrong = |error| wrong(error, path);
+        if self.options.named && !meta.is_dir() {
+            say(path);
+        }
         if meta.is_symlink() {
             let target = fs::read_link(path).map_err(|error| failed("read", error, path))?;
             let target = utf8(&target)?;
@@ -213,7 +216,7 @@ struct Item {
 
 /// Extracts an archive into a folder. Nothing is written outside of it, not through symbolic links
 /// either.
-pub(super) fn extract(from: &Path, to: &Path, attributes: bool) -> Outcome {
+pub(super) fn extract(from: &Path, to: &Path, files: FileOptions) -> Outcome {
     let file = File::open(from).map_err(|error| failed("open", error, from))?;
     let mut archive = ZipArchive::new(file).map_err(|error| wrong(error, from))?;
     let items = items(&mut archive, from)?;
@@ -237,7 +240,7 @@ pub(super) fn extract(from: &Path, to: &Path, attributes: bool) -> Outcome {
             doubles.insert(partner, item.index);
         }
     }
-    if !attributes {
+    if !files.attributes {
         doubles.clear();
     }
     fs::create_dir_all(to).map_err(|error| failed("create", error, to))?;
@@ -245,6 +248,7 @@ pub(super) fn extract(from: &Path, to: &Path, attributes: bool) -> Outcome {
         archive,
         from,
         to,
+        files,
         is_root: rustix::process::geteuid().is_root(),
     };
     // Links last: nothing is written through one.
@@ -327,6 +331,7 @@ struct Extractor<'a> {
     archive: ZipArchive<File>,
     from: &'a Path,
     to: &'a Path,
+    files: FileOptions,
     is_root: bool,
 }
 
@@ -360,6 +365,9 @@ impl Extractor<'_> {
     }
 
     fn leaf(&mut self, item: &Item, double: Option<usize>, to: &Path) -> Outcome {
+        if self.files.named {
+            say(&item.path);
+        }
         let attributes = self.attributes(double)?;
         let from = self.from;
         let member = self.archive.by_index(item.index);
@@ -377,7 +385,12 @@ impl Extractor<'_> {
         io::copy(&mut member, &mut file).map_err(|error| failed("extract", error, to))?;
         drop(member);
         set(&file, &attributes, to)?;
-        self.finish(&file, item, to)
+        self.finish(&file, item, to)?;
+        drop(file); // an open file is not compressed
+        if self.files.compressed {
+            compress::compress(to)?;
+        }
+        Ok(())
     }
 
     /// Returns the attributes in a member.

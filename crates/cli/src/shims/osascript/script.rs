@@ -8,9 +8,9 @@ use super::tokens::{Line, Token, lines};
 use crate::failure::{Failure, Outcome};
 
 /// A limit for loops, which wait for the Finder.
-const MOST_TURNS: u32 = 1000;
+const MAX_TURNS: u32 = 1000;
 /// A limit for nested expressions and blocks.
-const MOST_LEVELS: usize = 50;
+const MAX_LEVELS: usize = 50;
 
 /// A value of an expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -194,7 +194,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Runs lines up to the end of the block.
     fn block(&mut self, level: usize) -> Outcome<End> {
-        if level > MOST_LEVELS {
+        if level > MAX_LEVELS {
             return Err(refused("too many nested blocks"));
         }
         let lines = self.lines;
@@ -336,7 +336,7 @@ impl Run<'_> {
         let (until, start) = (words.takes("until"), self.at);
         let is_condition = until || words.takes("while");
         let condition = words.at;
-        for turn in 0..MOST_TURNS {
+        for turn in 0..MAX_TURNS {
             words.at = condition;
             self.at = start;
             let value = self.value(words, level)?;
@@ -355,7 +355,9 @@ impl Run<'_> {
                 return Ok(End::Script);
             }
         }
-        Err(refused(format!("repeated {MOST_TURNS} times in vain")))
+        Err(refused(format!(
+            "repeated {MAX_TURNS} times without an end"
+        )))
     }
 
     /// Sets a property of an object, or a variable.
@@ -397,7 +399,7 @@ impl Run<'_> {
 
     /// Evaluates an expression: conversions bind weakest but for comparisons.
     fn value(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
-        if level > MOST_LEVELS {
+        if level > MAX_LEVELS {
             return Err(refused("too many nested expressions"));
         }
         let left = self.converted(words, level + 1)?;

@@ -33,8 +33,11 @@ const ATTRIBUTES: [(&str, u32); 10] = [
     ("appheap", 0),
 ];
 
-/// Returns the resources that the file describes.
+/// Returns the resources that the file describes: none for a header of the system that is not at its path.
 pub(super) fn read(path: &Path) -> Outcome<Vec<Resource>> {
+    if path.to_str().is_some_and(|name| HEADERS.contains(&name)) && !path.exists() {
+        return Ok(Vec::new());
+    }
     let text = roman(&read_file(path)?, path)?;
     let mut parser = Parser {
         text: &text,

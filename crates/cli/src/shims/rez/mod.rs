@@ -46,6 +46,11 @@ pub(super) fn rez(words: &[String], _: &mut Vec<u8>) -> Outcome {
             "-c" | "-creator" => creator = Some(code(value(word, &mut words)?)?),
             // Resources that exist are always replaced.
             "-ov" => {}
+            "-F" => match value(word, &mut words)? {
+                // Their headers are known, without files.
+                "Carbon" | "CoreServices" => {}
+                other => return Err(refused(format!("-F {other} is not supported"))),
+            },
             word if word.starts_with('-') => return Err(unknown(word)),
             source => sources.push(Path::new(source)),
         }

@@ -1,5 +1,10 @@
 //! `bandsaw web`: images and their files as pages for a browser.
 
+#[cfg(all(feature = "web", target_os = "linux"))]
+mod browser;
+#[cfg(all(feature = "web", target_os = "linux"))]
+mod install;
+
 use std::path::PathBuf;
 
 use bandsaw::Error;
@@ -16,6 +21,10 @@ use crate::passphrase::NewPassphrase;
 /// ends the server. Nothing outside of the given images and folders is opened; symbolic links are
 /// followed only within them.
 ///
+/// With --allow-changes visitors also compact and repair images, and create, restore and delete
+/// snapshots of sparse bundles, each after a confirmation on the page. Standard error gets a line
+/// for the begin and one for the end of each change.
+///
 /// The server listens on 127.0.0.1, or on a Unix socket. Other hosts reach it with --listen, which
 /// requires a certificate and a password.
 ///
@@ -29,11 +38,13 @@ use crate::passphrase::NewPassphrase;
 Examples:
   bandsaw web ~/Images                        images in a folder, at a port that is free
   bandsaw web Docs.sparsebundle App.dmg       two images
+  bandsaw web ~/Images --allow-changes        compact and repair images, too
   bandsaw web ~/Images --socket ~/.web.sock   for `ssh -L 8080:.web.sock`
+  bandsaw web App.dmg --open                  in the browser of this user
   bandsaw web ~/Images --listen 192.0.2.1 --cert c.pem --key k.pem --password-file p")]
 pub(crate) struct Web {
     /// Images, or folders with images
-    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "set_password")]
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present_any = ["set_password", "install_desktop"])]
     paths: Vec<PathBuf>,
     /// Listen at this port of 127.0.0.1
     ///
@@ -70,6 +81,51 @@ pub(crate) struct Web {
     /// given several times.
     #[arg(long, value_name = "NAME", requires = "listen")]
     host: Vec<String>,
+    /// Let visitors compact and repair images, and use snapshots
+    #[arg(long)]
+    allow_changes: bool,
+    /// Let visitors upload files into this folder
+    ///
+    /// With --allow-changes, files may also be uploaded into volumes. The option may be given
+    /// several times.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    allow_upload: Vec<PathBuf>,
+    /// Let visitors restore files of images into this folder
+    ///
+    /// Nothing there is replaced. The option may be given several times.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    allow_restore: Vec<PathBuf>,
+    /// Limit the size of an uploaded file (default: 16g)
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = bandsaw::size::parse,
+        requires = "allow_upload",
+        hide_short_help = true
+    )]
+    upload_limit: Option<u64>,
+    /// Open the address in the browser of this user
+    ///
+    /// `xdg-open` starts the browser. The token is not in the arguments of a program.
+    #[arg(long)]
+    open: bool,
+    /// End the server when nobody is signed in any more
+    #[arg(long, hide_short_help = true)]
+    end_when_idle: bool,
+    /// Write a systemd unit of this user for the server, and end
+    ///
+    /// The unit is bandsaw-web.service, and starts the server with these options and paths.
+    /// `systemctl --user enable --now bandsaw-web` starts it.
+    #[arg(long, conflicts_with_all = ["open", "end_when_idle", "install_desktop"])]
+    install_service: bool,
+    /// Write a desktop entry for disk images, and end
+    ///
+    /// File managers then open disk images with --open.
+    #[arg(long, conflicts_with_all = ["open", "paths", "port", "socket", "listen"])]
+    install_desktop: bool,
+    /// Replace an existing unit or desktop entry
+    #[arg(long, hide_short_help = true)]
+    overwrite: bool,
     /// Write the hash of a new password to this file, and end
     #[arg(
         long,
@@ -100,8 +156,10 @@ mod serving {
     use std::net::{IpAddr, SocketAddr};
     use std::os::unix::fs::OpenOptionsExt;
     use std::path::Path;
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    use bandsaw_web::{Bind, Limits, Options, Password, PublicAddress};
+    use bandsaw_web::{Bind, Limits, LogSink, Options, Password, Permissions, PublicAddress};
     use serde::Serialize;
 
     use super::{Error, Outcome, Output, Web};
@@ -110,6 +168,16 @@ mod serving {
 
     /// The port for visitors from other hosts.
     const PORT: u16 = 8443;
+
+    /// Time between two looks for sessions.
+    const IDLE_CHECK: Duration = Duration::from_secs(2);
+
+    /// The output of `--json` with `--install-service` and `--install-desktop`.
+    #[derive(Serialize)]
+    struct InstallReport {
+        /// The file that was written.
+        path: String,
+    }
 
     /// The output of `--json` once the server accepts connections.
     #[derive(Serialize)]
@@ -129,11 +197,24 @@ mod serving {
             if let Some(path) = &self.set_password {
                 return self.write_password(path);
             }
+            if self.install_service || self.install_desktop {
+                let path = match self.install_service {
+                    true => self.install_service()?,
+                    false => self.install_desktop()?,
+                };
+                let report = InstallReport {
+                    path: bandsaw::address::shown(&path),
+                };
+                return output.result(&report, |out| {
+                    writeln!(out, "{}", output.name(&report.path))
+                });
+            }
             let mut signals = Signals::catch()?;
             let options = Options {
                 roots: self.paths.clone(),
                 bind: self.bind()?,
                 limits: Limits::default(),
+                permissions: self.permissions(),
             };
             let running = bandsaw_web::start(&options)?;
             let report = WebReport {
@@ -151,9 +232,37 @@ mod serving {
                 }
                 Ok(())
             })?;
+            let browser = match self.open {
+                true => Some(super::browser::open(&running.url())?),
+                false => None,
+            };
+            if self.end_when_idle {
+                let (is_idle, mut end) = (running.idle_check(), signals.sender()?);
+                std::thread::spawn(move || {
+                    while !is_idle() {
+                        std::thread::sleep(IDLE_CHECK);
+                    }
+                    let _ = end.write_all(&[0]);
+                });
+            }
             signals.wait();
+            drop(browser);
             drop(running);
             Ok(())
+        }
+
+        fn permissions(&self) -> Permissions {
+            let usual = Permissions::default();
+            // Standard error may be gone; the change goes on.
+            let write = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
+            Permissions {
+                changes: self.allow_changes,
+                upload_folders: self.allow_upload.clone(),
+                restore_folders: self.allow_restore.clone(),
+                upload_limit: self.upload_limit.unwrap_or(usual.upload_limit),
+                temporary: std::env::temp_dir(),
+                log: Some(LogSink(Arc::new(write))),
+            }
         }
 
         fn bind(&self) -> Outcome<Bind> {

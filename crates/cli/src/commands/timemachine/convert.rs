@@ -1,0 +1,255 @@
+//! `bandsaw timemachine convert`: backups on HFS+ as snapshots on APFS.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bandsaw::device::Access;
+use bandsaw::open::{self, Image, OpenOptions};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::describe::ErrorInfo;
+use bandsaw::ops::format::NewFormat;
+use bandsaw::{Error, Kind, platform, size};
+use bandsaw_backups::{Conversion, check_convertible, convert, verify_conversion};
+use clap::{Args, ValueHint};
+use serde::Serialize;
+
+use super::backups::{BackupsArgs, conclude, described, show};
+use crate::commands::create::epoch;
+use crate::encrypting::DecryptArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Bar;
+use crate::target::{self, Container};
+use crate::text::counted;
+
+/// Layer name in errors.
+const LAYER: &str = "timemachine convert";
+/// The beginning of the name of an image that is not complete.
+const UNFINISHED: &str = "unfinished-";
+
+/// Convert backups on HFS+ to APFS, as an experiment
+///
+/// NEW becomes an image with an APFS volume that has a snapshot for each date of the backups, as macOS
+/// makes them since version 11. Files that did not change from one date to the next are stored once.
+/// At the end every file of every date is compared with its source. OLD is only read.
+///
+/// This is an experiment: no Mac has confirmed that Time Machine shows such a history or continues it.
+/// Keep OLD.
+///
+/// Until it is complete, the image is called unfinished-NEW. After an interruption run the same command
+/// again: it goes on with the next date. Backups that are in progress or interrupted are left out, and
+/// files that cannot be read are named.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bandsaw tm convert Old.sparsebundle New.sparsebundle
+  bandsaw tm convert /dev/sdb New.sparsebundle --machine \"Anna's Mac\" --size 2t
+  bandsaw tm list New.sparsebundle")]
+pub(super) struct Convert {
+    #[command(flatten)]
+    at: BackupsArgs,
+    /// The new image, such as New.sparsebundle
+    ///
+    /// The extension determines the format, which can be one that can be changed: .sparsebundle,
+    /// .sparseimage, .asif, .img or .dmg.
+    #[arg(value_name = "NEW", value_hint = ValueHint::AnyPath)]
+    new: PathBuf,
+    /// Set the maximum size of the new volume
+    ///
+    /// The default is the size of the old volume.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// Set the band size of a sparse bundle, 1m to 8g
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    band_size: Option<u64>,
+    /// Do not compare the files of all dates at the end
+    #[arg(long)]
+    no_verify: bool,
+    #[command(flatten)]
+    decrypting: DecryptArgs,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct ConvertReport {
+    path: String,
+    machine: String,
+    /// Number of dates that were converted in this run.
+    dates: usize,
+    /// Number of dates that an earlier run converted.
+    known_dates: usize,
+    left_out: Vec<String>,
+    files: u64,
+    size: u64,
+    verified: bool,
+    problems: Vec<ErrorInfo>,
+    problem_count: u64,
+}
+
+impl Convert {
+    pub(super) fn run(&self, output: &Output) -> Outcome {
+        let new = target::place(&self.new)?.into_owned();
+        check_absent(&new)?;
+        let unfinished = unfinished(&new)?;
+        let read = self.at.read_one_machine(output)?;
+        if let Some(image) = &read.image {
+            self.decrypting.check(image)?;
+        }
+        let backups = &read.backups;
+        check_convertible(backups).map_err(|error| error.in_file(&read.address.image))?;
+        let bar = Bar::new(output);
+        if fs::symlink_metadata(&unfinished).is_err() {
+            self.create(&unfinished, &read, &bar)?;
+        }
+        let in_file = |error: Error| error.in_file(&unfinished);
+        let image = open_image(&unfinished, Access::ReadWrite)?;
+        let done = convert(backups, &container(&image)?, &bar);
+        let mut done = done.map_err(|error| self.advise(error, &unfinished))?;
+        drop(image);
+        if !self.no_verify {
+            let image = open_image(&unfinished, Access::ReadOnly)?;
+            let verified = verify_conversion(backups, &container(&image)?, &mut done, &bar);
+            verified.map_err(in_file)?;
+        }
+        drop(bar);
+        rename(&unfinished, &new)?;
+        self.report(
+            &new,
+            backups.machines().pop().unwrap_or_default(),
+            &done,
+            output,
+        )
+    }
+
+    /// Makes the empty image. It appears under its name when it is complete.
+    fn create(&self, path: &Path, read: &super::backups::ReadBackups, bar: &Bar) -> Outcome {
+        let container = Container {
+            band_size: self.band_size,
+            ..Container::default()
+        };
+        let format = container.format(path)?;
+        let machine = read.backups.machines().pop().unwrap_or_default();
+        let volumes = read.backups.volumes().iter();
+        let totals = volumes.filter_map(|volume| Some(volume.fs.as_ref()?.volume().total));
+        let len = self.size.or(totals.max()).unwrap_or(0);
+        let options = CreateOptions {
+            format,
+            len: Some(len.next_multiple_of(1 << 20)),
+            band_size: container.band_size(format)?,
+            volume: Some(NewVolume {
+                layout: Layout::Gptspud,
+                name: format!("Backups of {machine}"),
+                format: NewFormat::ApfsCaseSensitive,
+                block_size: None,
+                source: Source::Empty,
+            }),
+            epoch: epoch()?,
+            ..CreateOptions::default()
+        };
+        create(path, options, bar)?;
+        Ok(())
+    }
+
+    fn advise(&self, error: Error, unfinished: &Path) -> Failure {
+        let kind = error.kind();
+        let failure = Failure::from(error.in_file(unfinished));
+        match kind {
+            Kind::Cancelled => failure.hint("run the command again to resume"),
+            Kind::Limit => failure.hint(format!(
+                "run `bandsaw resize {} --size SIZE` to enlarge it, then this command again",
+                unfinished.display()
+            )),
+            Kind::Conflict => failure.hint("remove it, or name another NEW"),
+            _ => failure,
+        }
+    }
+
+    fn report(&self, new: &Path, machine: String, done: &Conversion, output: &Output) -> Outcome {
+        let problems: Vec<&Error> = done.problems.iter().collect();
+        let report = ConvertReport {
+            path: new.display().to_string(),
+            machine,
+            dates: done.dates,
+            known_dates: done.known_dates,
+            left_out: done.left_out.clone(),
+            files: done.files,
+            size: done.bytes,
+            verified: !self.no_verify,
+            problems: described(problems.iter().copied()),
+            problem_count: done.problems.len() as u64 + done.more_problems,
+        };
+        output.done(&report, |out| {
+            writeln!(
+                out,
+                "converted {} with {}, {:#}",
+                counted(report.dates as u64, "date", "dates"),
+                counted(report.files, "file", "files"),
+                size::display(report.size)
+            )
+        })?;
+        if !output.json() {
+            for name in &report.left_out {
+                output.note(&format!("{name} is not complete, and was left out"));
+            }
+            output.note("no Mac has confirmed that Time Machine continues this history: keep the old backups");
+            show(problems.iter().map(ToString::to_string), output);
+        }
+        conclude(&problems)
+    }
+}
+
+/// Fails if the new image exists.
+fn check_absent(new: &Path) -> Outcome {
+    match fs::symlink_metadata(new) {
+        Ok(_) => {
+            let error = Error::conflict(LAYER, "already exists").in_file(new);
+            Err(Failure::from(error).hint("name another NEW"))
+        }
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(Error::io(LAYER, "look for", source).in_file(new).into()),
+    }
+}
+
+/// Returns the path of the image until it is complete.
+fn unfinished(new: &Path) -> Outcome<PathBuf> {
+    match new.file_name().and_then(|name| name.to_str()) {
+        Some(name) if !new.to_string_lossy().contains("://") => {
+            Ok(new.with_file_name(format!("{UNFINISHED}{name}")))
+        }
+        _ => Err(Failure::usage(
+            "NEW",
+            "expected the name of a new image on this host",
+        )),
+    }
+}
+
+fn open_image(path: &Path, access: Access) -> Outcome<Image> {
+    let options = OpenOptions {
+        access,
+        ..OpenOptions::default()
+    };
+    Ok(open::open(path, &options)?)
+}
+
+/// Returns the container of the new image, which has one.
+fn container(image: &Image) -> Outcome<std::sync::Arc<bandsaw::fs::apfs::Container>> {
+    let missing = || Error::conflict(LAYER, "not an unfinished conversion").in_file(image.path());
+    let volume = image.volumes().iter().find(|one| one.format.is_container());
+    Ok(volume.ok_or_else(missing)?.container()?)
+}
+
+/// Gives the complete image its name.
+fn rename(from: &Path, to: &Path) -> Outcome {
+    let failed = |source| Error::io(LAYER, "rename", source).in_file(to);
+    if !platform::rename_new(from, to).map_err(failed)? {
+        check_absent(to)?;
+        fs::rename(from, to).map_err(failed)?;
+    }
+    let folder = match to.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    platform::sync_folder(folder).map_err(failed)?;
+    Ok(())
+}
