@@ -76,18 +76,6 @@ fn type_bits(kind: FileKind) -> u32 {
     }
 }
 
-fn kind_name(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::File => "file",
-        FileKind::Folder => "folder",
-        FileKind::Symlink => "symlink",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::CharDevice => "character_device",
-        FileKind::BlockDevice => "block_device",
-    }
-}
-
 #[pymethods]
 impl Stat {
     #[getter]
@@ -177,7 +165,7 @@ impl Stat {
 
     #[getter]
     fn kind(&self) -> &'static str {
-        kind_name(self.0.kind)
+        self.0.kind.name()
     }
 
     #[getter]
@@ -268,7 +256,7 @@ impl DirEntry {
 
     #[getter]
     fn kind(&self) -> &'static str {
-        kind_name(self.entry.attributes.kind)
+        self.entry.attributes.kind.name()
     }
 
     #[getter]

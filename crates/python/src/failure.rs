@@ -3,9 +3,9 @@
 use std::error::Error as StdError;
 use std::io;
 
+use bandsaw::Error;
 use bandsaw::decision::Undecided;
-use bandsaw::error::Place;
-use bandsaw::{Error, Kind};
+use bandsaw::ops::describe::ErrorInfo;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -47,19 +47,15 @@ impl From<Failure> for PyErr {
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let (cause, errno) = causes(py, error);
     let facts = PyDict::new(py);
-    let (offset, name) = match error.place() {
-        Place::None => (None, None),
-        Place::Offset(offset) => (Some(*offset), None),
-        Place::Name(name) => (None, Some(name.as_str())),
-    };
-    facts.set_item("kind", kind_name(error.kind()))?;
-    facts.set_item("reason", error.reason().map(|reason| code(reason.name())))?;
-    facts.set_item("layer", layer_code(error.layer()))?;
-    facts.set_item("offset", offset)?;
-    facts.set_item("name", name)?;
-    facts.set_item("path", error.file())?;
+    let info = ErrorInfo::new(error);
+    facts.set_item("kind", info.kind)?;
+    facts.set_item("reason", info.reason)?;
+    facts.set_item("layer", info.layer)?;
+    facts.set_item("offset", info.offset)?;
+    facts.set_item("name", info.name)?;
+    facts.set_item("path", info.path)?;
     facts.set_item("message", error.message())?;
-    facts.set_item("text", error.to_string())?;
+    facts.set_item("text", info.message)?;
     facts.set_item("errno", errno)?;
     let alternatives = Undecided::of(error).iter();
     let alternatives: Vec<_> = alternatives
@@ -91,36 +87,4 @@ fn causes(py: Python<'_>, error: &Error) -> (Option<PyErr>, Option<i32>) {
         at = error.source();
     }
     (exception, errno)
-}
-
-/// Returns the stable name of a kind, for programs.
-pub(crate) fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Io => "io",
-        Kind::Corrupt => "corrupt",
-        Kind::Unsupported => "unsupported",
-        Kind::WrongKey => "wrong_key",
-        Kind::OutOfRange => "out_of_range",
-        Kind::ReadOnly => "read_only",
-        Kind::NotFound => "not_found",
-        Kind::Conflict => "conflict",
-        Kind::Limit => "limit",
-        Kind::Invalid => "invalid",
-        Kind::Undecided => "undecided",
-        Kind::Cancelled => "cancelled",
-        _ => "other",
-    }
-}
-
-/// Returns a code of the library in the form of the JSON vocabulary: `in_use` for `in-use`.
-pub(crate) fn code(name: &str) -> String {
-    name.replace('-', "_")
-}
-
-/// Returns the code of a layer: `gpt_header` for `gpt header`.
-pub(crate) fn layer_code(layer: &str) -> String {
-    let layer = layer.to_lowercase().replace('+', "_plus");
-    let words = layer.split(|character: char| !character.is_ascii_alphanumeric());
-    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-    words.join("_")
 }

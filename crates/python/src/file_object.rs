@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use bandsaw::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use pyo3::exceptions::{PyEOFError, PyTypeError};
@@ -104,13 +104,7 @@ impl BlockDevice for SourceDevice {
         }
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::read_only(LAYER))
-    }
+    read_only!(LAYER);
 
     fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
         self.info().check_range(LAYER, &range)?;
@@ -118,14 +112,6 @@ impl BlockDevice for SourceDevice {
             kind: ExtentKind::Data,
             len: range.end - range.start,
         })
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {
-        Err(Error::read_only(LAYER))
     }
 
     fn file_range(&self, _range: Range<u64>) -> Result<Option<FileRange>> {

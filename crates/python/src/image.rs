@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bandsaw::address::VolumeSelector;
 use bandsaw::device::BlockDevice;
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeQuery};
+use bandsaw::ops::describe::{ImageInfo, VolumeInfo};
 use bandsaw::ops::space::{FreeSpace, SpaceMap};
 use bandsaw::sync::RwLock;
 use bandsaw::{Error, Kind, Result};
@@ -15,7 +16,6 @@ use pyo3::prelude::*;
 use crate::device::Device;
 use crate::failure::Outcome;
 use crate::file_object;
-use crate::image_info;
 use crate::options::{ImageOptions, KeyRing, named};
 use crate::progress;
 use crate::value::{Value, map};
@@ -134,7 +134,9 @@ impl NativeImage {
     /// Opens the image as it was opened before.
     fn reopen(&self, py: Python<'_>) -> Outcome {
         let image = py.detach(|| self.place.open(&self.options.opening()))?;
-        *self.image.write() = Some(Arc::new(image));
+        let before = self.image.write().replace(Arc::new(image));
+        // Not while the lock is held: what it drops may call Python.
+        py.detach(|| drop(before));
         Ok(())
     }
 
@@ -172,24 +174,9 @@ impl NativeImage {
     #[getter]
     fn layers(&self) -> Outcome<Vec<&'static str>> {
         let image = self.image()?;
-        let name = |layer: &Layer| match layer {
-            Layer::File(_) => "file",
-            Layer::Remote(_) => match self.place {
-                ImageSource::Path(_) => "remote_file",
-                ImageSource::Device(..) => "file_object",
-            },
-            Layer::Bucket(_) => "bucket",
-            Layer::Archive(_) => "archive",
-            Layer::Crypt(_) => "encryption",
-            Layer::Raw(_) => "raw",
-            Layer::Bundle(_) => "sparse_bundle",
-            Layer::SparseImage(_) => "sparse_image",
-            Layer::Asif(_) => "asif",
-            Layer::Udif(_) => "udif",
-            Layer::Overlay(_) => "overlay",
-            Layer::Stack(_) => "stack",
-            Layer::Partitions(_) => "partition_map",
-            Layer::Volumes(_) => "volumes",
+        let name = |layer: &Layer| match (layer, &self.place) {
+            (Layer::Remote(_), ImageSource::Device(..)) => "file_object",
+            _ => layer.code(),
         };
         Ok(image.layers().iter().map(name).collect())
     }
@@ -202,19 +189,21 @@ impl NativeImage {
     /// Returns all properties, in the words of the JSON output.
     fn info(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> Outcome<Value> {
         let image = self.image()?;
-        progress::run(py, progress, |progress| image_info::of_image(&image, progress))
+        progress::run(py, progress, |progress| {
+            let mut info = ImageInfo::of(&image, progress)?;
+            let damage = info.damage.as_ref().map(ToString::to_string);
+            info.warnings.extend(damage);
+            Ok(Value::of(&info))
+        })
     }
 
     /// Returns the properties of all volumes.
     fn volumes(&self, py: Python<'_>) -> Outcome<Value> {
         let image = self.image()?;
-        let all = py.detach(|| -> Vec<Value> {
-            let volumes = image.volumes().iter();
-            volumes
-                .flat_map(|volume| image_info::of_volume(volume).0)
-                .collect()
-        });
-        Ok(Value::List(all))
+        Ok(py.detach(|| {
+            let volumes = image.volumes().iter().flat_map(VolumeInfo::all);
+            Value::of(&volumes.collect::<Vec<_>>())
+        }))
     }
 
     /// Opens a volume by the number of its partition, and by its number in an APFS container.
@@ -255,7 +244,7 @@ impl NativeImage {
         let found = progress::run(py, progress, |progress| {
             SpaceMap::of(&image, &FreeSpace::of(&image), progress)
         })?;
-        Ok(found.map_or(Value::Absent, |found| {
+        Ok(found.map_or(Value::default(), |found| {
             let units = found.units.iter().map(|unit| {
                 map! {
                     "index": unit.index,

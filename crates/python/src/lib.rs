@@ -12,11 +12,9 @@ mod entries;
 mod failure;
 mod file_object;
 mod image;
-mod image_info;
 mod operations;
 mod options;
 mod progress;
-mod report;
 mod value;
 mod volume;
 

@@ -4,32 +4,31 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::address::VolumeSelector;
 use bandsaw::codec::Level;
-use bandsaw::container::udif::{Checksum, ChecksumResult};
-use bandsaw::container::{Format, Orphan};
+use bandsaw::container::Format;
 use bandsaw::crypt::{Encryption, Secret};
 use bandsaw::decision::Assumptions;
 use bandsaw::device::Access;
-use bandsaw::error::Place;
-use bandsaw::fs::{Loss, Timestamp};
-use bandsaw::open::{self, Conclusion, Contents};
+use bandsaw::fs::Timestamp;
+use bandsaw::open;
 use bandsaw::ops::checksum::{Algorithm, checksum};
-use bandsaw::ops::compact::{self, OrphanReport, SkippedVolume};
+use bandsaw::ops::compact;
 use bandsaw::ops::convert::{ConvertOptions, convert};
-use bandsaw::ops::repair::{self, Mode, Repaired, Undone, VolumeLosses};
-use bandsaw::ops::resize::{Parts, ResizeOptions, ResizeStep, Size, limits, resize};
+use bandsaw::ops::describe::{
+    CheckInfo, ChecksumInfo, OrphanInfo, RepairInfo, ResizeStepInfo, SignatureInfo,
+    SkippedVolumeInfo,
+};
+use bandsaw::ops::repair::{self, Mode, Undone};
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, limits, resize};
 use bandsaw::ops::snapshot;
 use bandsaw::ops::verify::verify;
-use bandsaw::problem::{Problem, Severity};
 use bandsaw::{Error, Kind, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::failure::{Outcome, code, layer_code};
+use crate::failure::Outcome;
 use crate::image::{ImageSource, NativeImage, read_only};
-use crate::image_info::signature;
 use crate::options::{named, network};
 use crate::progress;
-use crate::report::{brief, described, examination};
 use crate::value::{Value, map};
 
 #[pymethods]
@@ -54,20 +53,22 @@ impl NativeImage {
         let image = self.image()?;
         let (found, signature) = progress::run(py, progress, |progress| {
             let found = verify(&image, progress)?;
-            let signature = image.udif().and_then(|udif| Some((udif, signature(udif)?)));
-            let Some((udif, (value, known))) = signature else {
+            let signature = image
+                .udif()
+                .and_then(|udif| Some((udif, SignatureInfo::of(udif)?)));
+            let Some((udif, (info, known))) = signature else {
                 return Ok((found, None));
             };
             let compared = known.map(|known| udif.verify_signature(&known, progress));
-            Ok((found, Some((value, compared.transpose()?))))
+            Ok((found, Some((info, compared.transpose()?))))
         })?;
         let is_intact = |signature: &(_, Option<bool>)| signature.1 != Some(false);
         Ok(map! {
             "format": image.format().code(),
             "intact": found.iter().all(|sum| sum.agrees() != Some(false))
                 && signature.as_ref().is_none_or(is_intact),
-            "checksums": found.iter().map(stored_checksum).collect::<Vec<_>>(),
-            "signature": signature.map(|(value, intact): (Value, _)| value.with(map! {
+            "checksums": found.iter().map(ChecksumInfo::new).collect::<Vec<_>>(),
+            "signature": signature.map(|(info, intact)| Value::of(&info).with(map! {
                 "verified": intact.is_some(),
                 "intact": intact,
             })),
@@ -93,10 +94,8 @@ impl NativeImage {
                 }
             }
         })?;
-        Ok(examination(
-            &bandsaw::error::shown(self.source().path()),
-            &found,
-        ))
+        let path = bandsaw::error::shown(self.source().path());
+        Ok(Value::of(&CheckInfo::new(path, &found)))
     }
 
     /// Creates an image with the same disk.
@@ -163,8 +162,8 @@ impl NativeImage {
             "reclaimed": done.before.saturating_sub(done.after),
             "zeros": done.zeros,
             "holes": done.parts,
-            "orphans": orphans(&done.orphans),
-            "refused": done.refused.iter().map(refused).collect::<Vec<_>>(),
+            "orphans": OrphanInfo::new(&done.orphans),
+            "refused": SkippedVolumeInfo::all(&done.refused),
         })
     }
 
@@ -209,7 +208,7 @@ impl NativeImage {
             "dry_run": dry_run,
             "size_before": done.from,
             "size": done.to,
-            "steps": done.steps.into_iter().map(resize_step).collect::<Vec<_>>(),
+            "steps": done.steps.into_iter().map(ResizeStepInfo::new).collect::<Vec<_>>(),
         })
     }
 
@@ -247,7 +246,8 @@ impl NativeImage {
             };
             repair::repair(path, &options, &chosen, progress)
         })?;
-        Ok(repaired(path, &done, dry_run))
+        let path = bandsaw::error::shown(path);
+        Ok(Value::of(&RepairInfo::new(path, &done, dry_run)))
     }
 
     /// Undoes repairs of the image, or removes their undo data. The image must be released.
@@ -263,6 +263,8 @@ impl NativeImage {
             repairs,
             files,
             bytes,
+            kept,
+            kept_because,
         } = py.detach(|| {
             let options = open::OpenOptions {
                 access: Access::ReadWrite,
@@ -278,7 +280,13 @@ impl NativeImage {
                 false => repair::commit(path, &options, &chosen),
             }
         })?;
-        Ok(map! { "repairs": repairs, "files": files, "size": bytes })
+        Ok(map! {
+            "repairs": repairs,
+            "files": files,
+            "size": bytes,
+            "kept": kept,
+            "kept_because": kept_because,
+        })
     }
 
     /// Returns names and creation times of the snapshots of a sparse bundle.
@@ -289,7 +297,7 @@ impl NativeImage {
             let created = i64::try_from(one.created).unwrap_or(i64::MAX);
             map! { "name": one.name, "created": Timestamp::from_seconds(created).to_string() }
         });
-        Ok(Value::List(all.collect()))
+        Ok(Value::of(&all.collect::<Vec<_>>()))
     }
 
     /// Creates, restores or deletes a snapshot of a sparse bundle. The image must be released.
@@ -325,112 +333,4 @@ fn selector(partition: u32) -> VolumeSelector {
         partition,
         volume: None,
     }
-}
-
-fn stored_checksum(of: &ChecksumResult) -> Value {
-    let hex = |sum: u32| format!("{sum:08x}");
-    let (algorithm, stored) = match of.stored {
-        Checksum::None => ("none", None),
-        Checksum::Crc32(sum) => ("crc32", Some(hex(sum))),
-        Checksum::Other(_) => ("other", None),
-    };
-    map! {
-        "name": of.of.clone(),
-        "algorithm": algorithm,
-        "stored": stored,
-        "computed": of.computed.map(hex),
-        "intact": of.agrees(),
-    }
-}
-
-fn orphans(of: &OrphanReport) -> Value {
-    let place = |orphan: &Orphan| match &orphan.place {
-        Place::Offset(at) => format!("{} at byte {at}", orphan.what),
-        Place::Name(name) => format!("{name}: {}", orphan.what),
-        Place::None => orphan.what.clone(),
-    };
-    let places = of.found.iter().map(|orphan| Value::message(place(orphan)));
-    map! {
-        "size": of.bytes(),
-        "places": places.collect::<Vec<_>>(),
-        "kept": of.kept.clone().map(Value::message),
-    }
-}
-
-fn refused(of: &SkippedVolume) -> Value {
-    map! { "partition": of.partition, "error": brief(&of.error) }
-}
-
-fn resize_step(step: ResizeStep) -> Value {
-    let (action, sizes) = match step {
-        ResizeStep::GrowDisk { from, to } => ("grow_disk", Some((from, to))),
-        ResizeStep::ShrinkDisk { from, to } => ("shrink_disk", Some((from, to))),
-        ResizeStep::ResizePartition { from, to, .. } => ("resize_partition", Some((from, to))),
-        ResizeStep::ResizeVolume { from, to, .. } => ("resize_volume", Some((from, to))),
-        ResizeStep::MoveBackupMap => ("move_backup_map", None),
-        _ => ("other", None),
-    };
-    let (partition, file_system) = match step {
-        ResizeStep::ResizePartition { number, .. } => (Some(number), None),
-        ResizeStep::ResizeVolume { format, .. } => (None, Some(format.to_string())),
-        _ => (None, None),
-    };
-    map! {
-        "action": action,
-        "partition": partition,
-        "file_system": file_system,
-        "size_before": sizes.map(|(before, _)| before),
-        "size": sizes.map(|(_, after)| after),
-        "message": step.to_string(),
-    }
-}
-
-fn repaired(path: &Path, done: &Repaired, dry_run: bool) -> Value {
-    let serious = |problem: &&Problem| problem.severity > Severity::Note;
-    let found = done.found.listed().iter().filter(serious);
-    let remaining = done.remaining.iter().filter(serious);
-    let steps = done.steps.iter().map(|(layer, step)| {
-        map! {
-            "layer": layer_code(layer),
-            "message": step.text.clone(),
-            "affected": step.files.clone(),
-        }
-    });
-    let choices = done.alternatives().iter().map(|one| {
-        map! { "assume": one.assume.clone(), "message": one.evidence.clone() }
-    });
-    let shown = |path: &PathBuf| bandsaw::error::shown(path);
-    map! {
-        "path": bandsaw::error::shown(path),
-        "dry_run": dry_run,
-        "outcome": code(done.outcome.name()),
-        "rolled_back_files": done.rolled_back.as_ref().map(|done| done.files),
-        "problems": found.map(|problem| described(&problem.error)).collect::<Vec<_>>(),
-        "steps": steps.collect::<Vec<_>>(),
-        "refused": done.refused.iter().map(described).collect::<Vec<_>>(),
-        "undecided": done.undecided.as_ref().map(described),
-        "alternatives": choices.collect::<Vec<_>>(),
-        "losses": losses(&done.losses, |volume| &volume.losses.certain),
-        "possible_losses": losses(&done.losses, |volume| &volume.losses.possible),
-        "undo_path": done.undo.as_ref().map(shown),
-        "losses_path": done.losses_file.as_ref().map(shown),
-        "remaining": remaining.map(|problem| described(&problem.error)).collect::<Vec<_>>(),
-        "conclusion": done.conclusion.as_ref().map(Conclusion::name),
-        "contents": done.contents.as_ref().map(Contents::name),
-    }
-}
-
-fn losses(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<Value> {
-    let of_volume = |volume: &VolumeLosses| {
-        let loss = |loss: &Loss| {
-            map! {
-                "volume": volume.volume.clone(),
-                "volume_path": loss.path.clone(),
-                "loss": code(loss.what.name()),
-                "message": format!("{}: {loss}", volume.volume),
-            }
-        };
-        list(volume).iter().map(loss).collect::<Vec<_>>()
-    };
-    all.iter().flat_map(of_volume).collect()
 }

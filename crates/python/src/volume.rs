@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemMut, Fork, NodeId};
+use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::ops::export::{self, Exported};
 use bandsaw::sync::RwLock;
 use bandsaw::{Error, Kind, Result};
@@ -16,7 +17,6 @@ use crate::device::Device;
 use crate::entries::{DirEntry, Entries, Stat};
 use crate::failure::Outcome;
 use crate::progress;
-use crate::report::described;
 use crate::value::{Value, map};
 
 const LAYER: &str = "path";
@@ -341,7 +341,7 @@ fn to_archive(
 
 /// Returns the result of an export.
 fn exported(done: &Exported) -> Value {
-    let all = |errors: &[Error]| errors.iter().map(described).collect::<Vec<_>>();
+    let all = |errors: &[Error]| errors.iter().map(ErrorInfo::new).collect::<Vec<_>>();
     map! {
         "files": done.files,
         "folders": done.folders,

@@ -24,7 +24,7 @@ def evidence(request: pytest.FixtureRequest, tmp_path: Path, examples: Path) -> 
 
 
 def test_dissect_target(evidence: Path) -> None:
-    pytest.importorskip("dissect.target")
+    pytest.importorskip("dissect.target", exc_type=ImportError)
     from dissect.target import Target
 
     import bandsaw.dissect
@@ -47,7 +47,7 @@ def test_dissect_target(evidence: Path) -> None:
 
 
 def test_dissect_target_with_apfs(tmp_path: Path) -> None:
-    pytest.importorskip("dissect.target")
+    pytest.importorskip("dissect.target", exc_type=ImportError)
     from dissect.target import Target
 
     import bandsaw.dissect
@@ -69,7 +69,7 @@ def test_dissect_target_with_apfs(tmp_path: Path) -> None:
 
 
 def test_tools_of_dissect(evidence: Path) -> None:
-    pytest.importorskip("dissect.target")
+    pytest.importorskip("dissect.target", exc_type=ImportError)
     folder = subprocess.run(
         [sys.executable, "-m", "bandsaw.dissect"], check=True, capture_output=True, text=True
     ).stdout.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import _bandsaw
 from ._files import Disk, Extent
 from ._volume import Volume
-from .errors import Invalid, NotFound
+from .errors import Invalid, InUse, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,7 +139,8 @@ def _key(key: str | bytes | os.PathLike[str] | None) -> bytes | None:
 class Image:
     """An open image, a context manager. It may be used by several threads at the same time.
 
-    What makes a new image or opens it again (`check`, `repair`, `resize`, snapshots) closes open volumes and files first.
+    A method that makes a new image or opens it again (`check`, `repair`, `resize`, snapshots) closes open volumes and files first. If
+    the image is open for changes, `InUse` is raised while a request of another thread has not ended.
     """
 
     def __init__(self, native: _bandsaw.NativeImage, snapshot: str | None) -> None:
@@ -168,7 +170,7 @@ class Image:
 
         return band_map(self)
 
-    # What is known of it.
+    # Its properties.
 
     @property
     def path(self) -> str:
@@ -241,9 +243,10 @@ class Image:
 
     def open_disk(self) -> Disk:
         """Returns the disk as a file of its own, with a position of its own."""
-        disk = Disk(self._native.disk(), self.path)
-        self._children.add(disk)
-        return disk
+        with self._lock:
+            disk = Disk(self._native.disk(), self.path)
+            self._children.add(disk)
+            return disk
 
     def extents(self, start: int = 0, end: int | None = None) -> Iterator[Extent]:
         """Returns an iterator over the extents of the disk: `(offset, length, kind)`."""
@@ -261,8 +264,6 @@ class Image:
                     Volume(self, facts, snapshot=self._snapshot, writable=self.writable)
                     for facts in self._native.volumes()
                 )
-                for volume in self._volumes:
-                    self._children.add(volume)
             return self._volumes
 
     def volume(self, name: str | None = None, *, snapshot: str | None = None) -> Volume:
@@ -376,13 +377,14 @@ class Image:
         """
         from ._reports import ResizeReport, from_json
 
-        self._close_children()
-        try:
-            return from_json(ResizeReport, self._native.resize(size, parts, partition, dry_run, progress))
-        finally:
-            if not dry_run and self.writable:
-                self._native.release()
-                self._native.reopen()
+        with self._lock:
+            self._close_children()
+            try:
+                return from_json(ResizeReport, self._native.resize(size, parts, partition, dry_run, progress))
+            finally:
+                if not dry_run and self.writable:
+                    self._native.release()
+                    self._reopen()
 
     def repair(
         self,
@@ -469,18 +471,30 @@ class Image:
     @contextmanager
     def _released(self) -> Iterator[None]:
         """Closes the image for an operation that opens it, and opens it again."""
-        self._close_children()
-        self._native.release()
-        try:
-            yield
-        except BaseException:
-            # The first error is the one to raise.
+        with self._lock:
+            self._close_children()
+            self._native.release()
             try:
-                self._native.reopen()
-            except Exception:
-                pass
-            raise
-        self._native.reopen()
+                yield
+            except BaseException:
+                # The first error is the one to raise.
+                try:
+                    self._reopen()
+                except Exception:
+                    pass
+                raise
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """Opens the image again, once the last requests of other threads have ended."""
+        end = time.monotonic() + 5
+        while True:
+            try:
+                return self._native.reopen()
+            except InUse:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.01)
 
 
 _READ = frozenset({"APFS", "HFS+", "HFSX"})

@@ -274,7 +274,7 @@ class PartitionMap(Report):
 
 @dataclass(frozen=True)
 class HfsDetails(Report):
-    """What only HFS+ volumes have."""
+    """Properties of HFS+ volumes alone."""
 
     kind = "hfs_plus"
     journaled: bool
@@ -304,7 +304,7 @@ class ApfsContainer(Report):
 
 @dataclass(frozen=True)
 class ApfsDetails(Report):
-    """What only APFS volumes have."""
+    """Properties of APFS volumes alone."""
 
     kind = "apfs"
     number: int
@@ -563,11 +563,14 @@ class RepairReport(Report):
 
 @dataclass(frozen=True)
 class UndoReport(Report):
-    """Repairs that were undone, or whose undo data was removed."""
+    """Repairs that were undone, or whose undo data was removed. `kept` earlier repairs were not undone, because the
+    image changed after them, as `kept_because` says."""
 
     repairs: int
     files: int
     size: int
+    kept: int = 0
+    kept_because: str | None = None
 
 
 @dataclass(frozen=True)
@@ -580,7 +583,7 @@ class Snapshot(Report):
 
 @dataclass(frozen=True)
 class Added(Report):
-    """What was copied into a volume."""
+    """The result of a copy into a volume."""
 
     files: int
     folders: int
@@ -590,7 +593,7 @@ class Added(Report):
 
 @dataclass(frozen=True)
 class Extracted(Report):
-    """What was extracted. `problems` lists at most 1000 objects that could not be, or not completely."""
+    """The result of an extraction. `problems` lists at most 1000 objects that could not be, or not completely."""
 
     files: int
     folders: int

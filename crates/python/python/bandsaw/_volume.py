@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import stat as _stat
-import threading
 import weakref
 from typing import TYPE_CHECKING, Literal, cast, overload
 
@@ -53,14 +52,14 @@ class Volume:
         self._snapshot = snapshot
         self._writable = writable
         self._opened: _bandsaw.NativeVolume | None = None
-        self._lock = threading.Lock()
+        self._lock = image._lock
         self._files: weakref.WeakSet[io.IOBase] = weakref.WeakSet()
 
-    # What is known without opening it.
+    # Properties that are known without opening it.
 
     @property
     def facts(self) -> VolumeFacts:
-        """What `Image.info` tells of the volume."""
+        """The description of the volume in `Image.info`."""
         from ._reports import VolumeFacts, from_json
 
         return from_json(VolumeFacts, self._facts)
@@ -104,9 +103,7 @@ class Volume:
 
     def at(self, snapshot: str) -> Volume:
         """Returns the volume as it was in a snapshot, read-only."""
-        volume = Volume(self._image, self._facts, snapshot=snapshot, writable=False)
-        self._image._children.add(volume)
-        return volume
+        return Volume(self._image, self._facts, snapshot=snapshot, writable=False)
 
     def __repr__(self) -> str:
         at = f"@{self._snapshot}" if self._snapshot is not None else ""
@@ -125,6 +122,7 @@ class Volume:
                         self.partition, self.number, self._snapshot, self._writable
                     )
                     self._opened = opened
+                    self._image._children.add(self)
         return opened
 
     @property
@@ -142,12 +140,15 @@ class Volume:
 
     def close(self) -> None:
         """Closes the volume and its files. One that was open for changes is marked as clean."""
-        for file in list(self._files):
+        with self._lock:
+            files = list(self._files)
+        for file in files:
             file.close()
         with self._lock:
             opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close()
+            # Before another thread opens the volume again.
+            if opened is not None:
+                opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -338,7 +339,8 @@ class Volume:
         if "b" not in mode:
             file = io.TextIOWrapper(cast("io.BufferedRandom", file), encoding, errors, newline)
         # The outermost object: its buffer is written when the volume is closed.
-        self._files.add(file)
+        with self._lock:
+            self._files.add(file)
         return file
 
     def _open_buffered(self, raw: DeviceFile, kind: str, plus: bool, buffering: int) -> Any:

@@ -31,8 +31,11 @@ __all__ = [
     "LayersChanged",
     "LimitExceeded",
     "NameTooLong",
+    "NoSuchAttribute",
     "NoSuchImage",
     "NoSuchPath",
+    "NoSuchSnapshot",
+    "NoSuchState",
     "NoSuchVolume",
     "NoVolumes",
     "NotABundle",
@@ -192,6 +195,18 @@ class NoSuchPath(NotFound):
     """The volume has no such path."""
 
 
+class NoSuchSnapshot(NotFound):
+    """The bundle or volume has no such snapshot."""
+
+
+class NoSuchState(NotFound):
+    """The bundle has no such state, or none at all."""
+
+
+class NoSuchAttribute(NotFound):
+    """The object has no such extended attribute."""
+
+
 class Conflict(Error, OSError):
     """Something is in use, or was changed at the same time."""
 
@@ -289,6 +304,9 @@ _BY_REASON: dict[str, type[Error]] = {
     "layer_alone": LayerAlone,
     "no_such_volume": NoSuchVolume,
     "no_such_path": NoSuchPath,
+    "no_such_snapshot": NoSuchSnapshot,
+    "no_such_state": NoSuchState,
+    "no_such_attribute": NoSuchAttribute,
     "name_too_long": NameTooLong,
     "layers_changed": LayersChanged,
     "not_an_archive": NotAnArchive,
