@@ -18,10 +18,10 @@ pub(crate) struct CompressionArgs {
     /// Folder to work in, with 1.5 GB free. On a disk, readings are cold; in memory they are not.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
-    /// What the length of the two large files is multiplied by.
+    /// Factor of the length of the two large files.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Where to write the table; `-` prints it only.
+    /// Write the table to this file; `-` prints it only.
     #[arg(long, default_value = "docs/compression.md")]
     report: String,
 }

@@ -15,24 +15,24 @@ use std::path::Path;
 
 use clap::Parser;
 
-/// What the project does to itself.
+/// Tasks of development.
 #[derive(Debug, Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Command {
-    /// What the compiler does not check: direction of imports, words on top of files, unsafe code.
+    /// Check what the compiler does not: direction of imports, words on top of files, unsafe code.
     Tidy,
     /// Repeat the experiments of the articles and write docs/articles.md.
     Articles(articles::ArticlesArgs),
     /// Measure the speed goals and write docs/benchmarks.md.
     Bench(bench::BenchArgs),
-    /// What compressing files saves and costs, on an article's five files; writes
+    /// Measure what compression saves and costs on an article's five files; writes
     /// docs/compression.md.
     Compression(compression::CompressionArgs),
     /// Build the archives and packages of a release.
     Dist(dist::DistArgs),
     /// Repair, or a verb that writes, against a change of each field of each structure.
     Fields(fields::FieldsArgs),
-    /// What images take on disk that are filled, emptied and compacted.
+    /// Measure the space of images that are filled, emptied and compacted.
     Space(space::SpaceArgs),
     /// Damaged HFS+ volumes, repaired by the command and by another checker, every file compared.
     JudgeHfs(judge_hfs::JudgeArgs),

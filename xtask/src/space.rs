@@ -16,7 +16,7 @@ pub(crate) struct SpaceArgs {
     /// Folder to work in.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
-    /// What every size of the original is divided by.
+    /// Divisor of every size of the original.
     #[arg(long, default_value_t = 100)]
     scale: u64,
     /// Only kinds whose name contains this, such as `UDSP encrypted`.

@@ -56,9 +56,13 @@ pub(crate) struct BenchArgs {
     /// Only these goals, by number; the report keeps what it says of the others.
     #[arg(long, value_delimiter = ',')]
     goals: Vec<u32>,
-    /// Where to write the report; `-` prints the table of all cases only.
+    /// Write the report to this file; `-` prints the table of all cases only.
     #[arg(long, default_value = "docs/benchmarks.md")]
     report: String,
+    /// The command to measure, such as that of `cargo xtask dist`; otherwise it is built with
+    /// `--release`.
+    #[arg(long)]
+    command: Option<PathBuf>,
     /// Write the pages again from the JSON beside the report, without measuring.
     #[arg(long)]
     page: bool,
@@ -218,7 +222,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         dir: PathBuf::new(),
         rounds: args.rounds.max(1),
         scale: args.scale,
-        bandsaw: startup::build_command()?,
+        bandsaw: startup::install_command(args.command.as_deref())?,
     };
     let wanted =
         |goals: &[u32]| args.goals.is_empty() || goals.iter().any(|goal| args.goals.contains(goal));

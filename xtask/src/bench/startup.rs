@@ -6,31 +6,33 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use bandsaw::Error;
 use bandsaw::container::{Format, udif};
-use bandsaw::device::{Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
+use bandsaw::device::{BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
 use bandsaw::progress::Silent;
 
 use super::measure::{Case, Workload};
 use super::{Bench, MIB};
 
-/// Builds the command and installs it as users do; returns its path.
-pub(super) fn build_command() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--release", "--quiet", "--package", "bandsaw-cli"])
-        .status()?;
-    ensure!(built.success(), "the command does not build");
+/// Installs the command as users do, built unless it is `given`; returns its path.
+pub(super) fn install_command(given: Option<&Path>) -> Result<PathBuf> {
     let folder = std::env::current_exe()?
         .parent()
         .context("the build folder")?
         .to_owned();
+    let built = folder.join("bandsaw");
+    if given.is_none() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--release", "--quiet", "--package", "bandsaw-cli"])
+            .status()?;
+        ensure!(built.success(), "the command does not build");
+    }
     // A copy was written sequentially, and is read in large pieces. The linker's output was written
     // in random order, is read page by page, and starts half a millisecond later.
     let installed = folder.join("installed");
     std::fs::create_dir_all(&installed)?;
     let (new, command) = (installed.join("bandsaw.new"), installed.join("bandsaw"));
-    std::fs::copy(folder.join("bandsaw"), &new)?;
+    std::fs::copy(given.unwrap_or(&built), &new)?;
     std::fs::rename(&new, &command)?;
     Ok(command)
 }
@@ -111,13 +113,7 @@ struct Alike(u64);
 
 impl BlockDevice for Alike {
     fn info(&self) -> Info {
-        Info {
-            len: self.0,
-            block: 512,
-            write: 1,
-            discard: 1,
-            access: Access::ReadOnly,
-        }
+        Info::read_only(self.0)
     }
 
     fn read_at(&self, _offset: u64, buf: &mut [u8]) -> bandsaw::Result<()> {
@@ -136,19 +132,5 @@ impl BlockDevice for Alike {
         Ok(None)
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> bandsaw::Result<()> {
-        Err(Error::read_only("bench"))
-    }
-
-    fn discard(&self, _range: Range<u64>, _leave: AfterDiscard) -> bandsaw::Result<()> {
-        Err(Error::read_only("bench"))
-    }
-
-    fn flush(&self) -> bandsaw::Result<()> {
-        Ok(())
-    }
-
-    fn set_len(&self, _len: u64, _leave: AfterDiscard) -> bandsaw::Result<()> {
-        Err(Error::read_only("bench"))
-    }
+    read_only!("bench");
 }

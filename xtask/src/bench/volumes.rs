@@ -124,6 +124,7 @@ fn plan(tree: Tree, block_size: Option<u32>) -> Result<Plan> {
         block_size,
         created: DATE,
         latest: None,
+        opens: false,
         identifier: 1,
     };
     Ok(Plan::new(tree, options)?)

@@ -31,7 +31,7 @@ pub(super) struct Case {
     /// True if the other checker rejects the damaged volume.
     pub(super) is_rejected: bool,
     pub(super) check: Ran,
-    /// What the damaged volume holds, and no longer holds.
+    /// Contents that the damaged volume holds, and no longer holds.
     pub(super) before: Preserved,
     pub(super) gone_before: Vec<Gone>,
     pub(super) repair: Repair,
@@ -56,6 +56,8 @@ pub(super) struct Repair {
     pub(super) counted: Vec<String>,
     /// The paths of what is missing and neither named nor counted in the output.
     pub(super) unnamed: Vec<String>,
+    /// True if contents are missing that neither a loss nor a possible one tells of.
+    pub(super) is_silent: bool,
     pub(super) is_undone: bool,
     pub(super) is_predicted: bool,
     pub(super) bytes: Vec<u8>,
@@ -86,7 +88,7 @@ pub(super) fn judge(
     let (mut kinds, mut done) = (Vec::new(), Vec::new());
     for _ in 0..damages {
         let kind = Kind::random(&mut random);
-        let kind = args.only().unwrap_or(kind);
+        let kind = args.only.unwrap_or(kind);
         if let Some(what) = kind.damage(sample, places, &mut bytes, &mut random) {
             kinds.push(kind);
             done.push(what);
@@ -126,7 +128,7 @@ pub(super) fn judge(
     };
     fs::remove_file(&image)?;
     let kind = match &kinds[..] {
-        [kind] => kind.name(),
+        [kind] => format!("{kind:?}"),
         _ => "several".to_owned(),
     };
     let case = Case {
@@ -202,7 +204,8 @@ impl Judged<'_> {
             self.damaged
         };
         let gone = self.sample.holds.gone(now, self.older);
-        let losses = ListedLosses::new(&facts);
+        let losses = ListedLosses::new(&facts["losses"]);
+        let possible = ListedLosses::new(&facts["possible_losses"]);
         let (mut counted, mut unnamed) = (Vec::new(), Vec::new());
         for gone in gone.iter().filter(|gone| gone.kind.is_missing()) {
             if losses.has_name(&gone.path, &self.sample.holds) {
@@ -214,7 +217,12 @@ impl Judged<'_> {
                 unnamed.push(gone.path.clone());
             }
         }
+        let is_told = |path: &String| {
+            possible.has_name(path, &self.sample.holds)
+                || possible.all.iter().any(|(kind, ..)| kind == "unowned")
+        };
         Ok(Repair {
+            is_silent: counted.iter().chain(&unnamed).any(|path| !is_told(path)),
             is_changed,
             is_accepted: verdict_after.exit == Some(0),
             check,
@@ -254,9 +262,9 @@ struct ListedLosses {
 }
 
 impl ListedLosses {
-    fn new(facts: &Value) -> Self {
+    fn new(list: &Value) -> Self {
         let text = |loss: &Value, field: &str| loss[field].as_str().unwrap_or_default().to_owned();
-        let all = facts["losses"].as_array().map_or(&[][..], Vec::as_slice);
+        let all = list.as_array().map_or(&[][..], Vec::as_slice);
         Self {
             all: all
                 .iter()
@@ -369,13 +377,14 @@ impl Case {
             self.repair.is_done() && is_missing(&self.repair.gone),
             "GONE",
         );
+        add(self.repair.is_done() && self.repair.is_silent, "SILENT");
         add(
             self.accepting.as_ref().is_some_and(|repair| {
                 repair.is_done() && repair.is_accepted && !is_missing(&repair.gone)
             }),
             "NEEDLESS",
         );
-        // What no checksum covers; the log tells which.
+        // Differences that no checksum covers; the log names them.
         add(
             self.repair.is_done() && self.repair.gone.iter().any(|gone| !gone.kind.is_missing()),
             "DIFFERENT",

@@ -3,15 +3,36 @@
 use std::ops::Range;
 
 use bandsaw::testing::Random;
+use clap::ValueEnum;
 
-use super::places::{Node, Places, TARGETS, Target, be16, be32};
+use super::places::{Node, Places, be16, be32};
 use super::volumes::Sample;
 
-/// A kind of damage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A kind of damage: bits, bytes or numbers somewhere in a structure, or one of those from
+/// [`RecordField`](Self::RecordField) on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "verbatim")]
 pub(super) enum Kind {
-    /// Bits, bytes or numbers somewhere in a structure.
-    Field(Target),
+    Header,
+    HeaderForks,
+    Alternate,
+    BothHeaders,
+    TreeHeader,
+    TreeMap,
+    NodeDescriptor,
+    NodeOffsets,
+    FreeNode,
+    IndexRecord,
+    CatalogFolder,
+    CatalogFile,
+    CatalogForks,
+    CatalogThread,
+    CatalogKey,
+    ExtentsRecord,
+    AttributesRecord,
+    Bitmap,
+    Journal,
+    Anywhere,
     /// A declared field of a record gets another value that it could have.
     RecordField,
     /// A record is moved to another place or another leaf, whose structure stays valid.
@@ -36,45 +57,16 @@ pub(super) enum Kind {
     ZeroRegion,
 }
 
-/// The kinds other than changes of a field of a [`Target`].
-const KINDS: [Kind; 14] = [
-    Kind::RecordField,
-    Kind::RecordMove,
-    Kind::Run,
-    Kind::ZeroSector,
-    Kind::OnesSector,
-    Kind::RandomSector,
-    Kind::SwappedSectors,
-    Kind::SwappedNodes,
-    Kind::CopiedNode,
-    Kind::ShiftedNode,
-    Kind::MisdirectedWrite,
-    Kind::StaleSector,
-    Kind::StaleNode,
-    Kind::ZeroRegion,
-];
-
 impl Kind {
-    /// Returns every kind.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        KINDS.into_iter().chain(TARGETS.map(Self::Field))
-    }
-
     /// Returns a kind at random: fields of structures in two of five cases.
     pub(super) fn random(random: &mut Random) -> Self {
-        if random.within(0..5) < 2 {
-            Self::Field(TARGETS[random.within(0..TARGETS.len() as u64) as usize])
+        let (fields, others) = Self::value_variants().split_at(Self::RecordField as usize);
+        let kinds = if random.within(0..5) < 2 {
+            fields
         } else {
-            KINDS[random.within(0..KINDS.len() as u64) as usize]
-        }
-    }
-
-    /// Returns its name in tables and in `--only`.
-    pub(super) fn name(self) -> String {
-        match self {
-            Self::Field(target) => format!("{target:?}"),
-            kind => format!("{kind:?}"),
-        }
+            others
+        };
+        kinds[random.within(0..kinds.len() as u64) as usize]
     }
 
     /// Returns true if it takes contents from an older state of the volume.
@@ -93,7 +85,9 @@ impl Kind {
     ) -> Option<String> {
         let sectors = &places.sectors;
         match self {
-            Self::Field(target) => return places.change_field(target, volume, random),
+            field if (field as usize) < Self::RecordField as usize => {
+                return places.change_field(field, volume, random);
+            }
             Self::RecordField => return record_field(places, volume, random),
             Self::RecordMove => return record_move(places, volume, random),
             _ => {}
@@ -166,7 +160,7 @@ impl Kind {
                 stale(sample, volume, random, ranges)?
             }
             _ => {
-                let mut region = pick_range(random, &places.regions)?;
+                let mut region = pick(random, &places.regions)?;
                 if random.one_in(2) {
                     // From a node in use to the end of its tree's extent.
                     let node = pick_node(random, used(places))?;
@@ -187,15 +181,11 @@ impl Kind {
                 put(volume, region.start, &vec![0; len])
             }
         };
-        Some(format!("{}: {range:?}", self.name()))
+        Some(format!("{self:?}: {range:?}"))
     }
 }
 
-fn pick(random: &mut Random, from: &[usize]) -> Option<usize> {
-    (!from.is_empty()).then(|| from[random.within(0..from.len() as u64) as usize])
-}
-
-fn pick_range(random: &mut Random, from: &[Range<usize>]) -> Option<Range<usize>> {
+fn pick<T: Clone>(random: &mut Random, from: &[T]) -> Option<T> {
     (!from.is_empty()).then(|| from[random.within(0..from.len() as u64) as usize].clone())
 }
 
@@ -241,14 +231,14 @@ fn stale(
     let changed: Vec<_> = ranges
         .filter(|range| sample.older[range.clone()] != volume[range.clone()])
         .collect();
-    let range = pick_range(random, &changed)?;
+    let range = pick(random, &changed)?;
     let old = sample.older[range.clone()].to_vec();
     Some(put(volume, range.start, &old))
 }
 
 fn run(places: &Places, volume: &mut [u8], random: &mut Random) -> Option<Range<usize>> {
     let region = if random.one_in(4) {
-        pick_range(random, &places.regions)?
+        pick(random, &places.regions)?
     } else {
         pick_node(random, used(places))?.range.clone()
     };
@@ -320,7 +310,7 @@ const KEY_FIELDS: [(&str, usize, usize); 3] = [
 
 fn record_field(places: &Places, volume: &mut [u8], random: &mut Random) -> Option<String> {
     let node = pick_node(random, leaves(places))?;
-    let record = pick_range(random, &node.records)?;
+    let record = pick(random, &node.records)?;
     let data = record.start + 2 + be16(volume, record.start);
     let (fields, base): (&[(&str, usize, usize)], usize) = match node.tree {
         "catalog" if random.one_in(5) => (&KEY_FIELDS, record.start),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use bandsaw::sync::Mutex;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rayon::prelude::*;
 
 use self::case::judge;
@@ -37,7 +37,7 @@ pub(crate) struct JudgeArgs {
     /// The other formatter, which gets the volume as its first argument.
     #[arg(long)]
     newfs: PathBuf,
-    /// How many cases.
+    /// The number of cases.
     #[arg(long, default_value_t = 600)]
     cases: u64,
     /// The first case's seed; those after it have the numbers that follow.
@@ -47,8 +47,8 @@ pub(crate) struct JudgeArgs {
     #[arg(long, default_value_t = 25)]
     reuse: u64,
     /// The only kind of damage, by its name in the tables.
-    #[arg(long)]
-    only: Option<String>,
+    #[arg(long, hide_possible_values = true)]
+    only: Option<Kind>,
     /// Folder for scratch files; volumes of disagreements stay there with `--keep`.
     #[arg(long, default_value = "/dev/shm/judge-hfs")]
     scratch: PathBuf,
@@ -60,19 +60,7 @@ pub(crate) struct JudgeArgs {
     log: Option<PathBuf>,
 }
 
-impl JudgeArgs {
-    /// Returns the only kind of damage, if one is requested.
-    fn only(&self) -> Option<Kind> {
-        let name = self.only.as_ref()?;
-        Kind::all().find(|kind| kind.name() == *name)
-    }
-}
-
 pub(crate) fn run(args: &JudgeArgs) -> Result<()> {
-    if args.only.is_some() && args.only().is_none() {
-        let names: Vec<_> = Kind::all().map(Kind::name).collect();
-        bail!("--only: one of {}", names.join(", "));
-    }
     std::fs::create_dir_all(&args.scratch)?;
     let log = args
         .log

@@ -4,58 +4,12 @@ use std::ops::Range;
 
 use bandsaw::testing::Random;
 
-/// A structure of which a field is changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Target {
-    Header,
-    HeaderForks,
-    Alternate,
-    BothHeaders,
-    TreeHeader,
-    TreeMap,
-    NodeDescriptor,
-    NodeOffsets,
-    FreeNode,
-    IndexRecord,
-    CatalogFolder,
-    CatalogFile,
-    CatalogForks,
-    CatalogThread,
-    CatalogKey,
-    ExtentsRecord,
-    AttributesRecord,
-    Bitmap,
-    Journal,
-    Anywhere,
-}
-
-pub(super) const TARGETS: [Target; 20] = [
-    Target::Header,
-    Target::HeaderForks,
-    Target::Alternate,
-    Target::BothHeaders,
-    Target::TreeHeader,
-    Target::TreeMap,
-    Target::NodeDescriptor,
-    Target::NodeOffsets,
-    Target::FreeNode,
-    Target::IndexRecord,
-    Target::CatalogFolder,
-    Target::CatalogFile,
-    Target::CatalogForks,
-    Target::CatalogThread,
-    Target::CatalogKey,
-    Target::ExtentsRecord,
-    Target::AttributesRecord,
-    Target::Bitmap,
-    Target::Journal,
-    Target::Anywhere,
-];
+use super::damage::Kind;
 
 /// Byte ranges of a consistent volume, by structure.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    by_target: Vec<(Target, usize, usize)>,
+    by_target: Vec<(Kind, usize, usize)>,
     /// Offsets of the sectors of headers, bitmap and used nodes, without the maps of trees.
     pub(super) sectors: Vec<usize>,
     pub(super) nodes: Vec<Node>,
@@ -89,10 +43,10 @@ impl Places {
     pub(super) fn of(volume: &[u8]) -> Self {
         let mut places = Self::default();
         let block = be32(volume, 1024 + 40);
-        places.add(Target::Header, 1024, 112);
-        places.add(Target::HeaderForks, 1024 + 112, 400);
-        places.add(Target::Alternate, volume.len() - 1024, 512);
-        places.add(Target::BothHeaders, 1024, 512);
+        places.add(Kind::Header, 1024, 112);
+        places.add(Kind::HeaderForks, 1024 + 112, 400);
+        places.add(Kind::Alternate, volume.len() - 1024, 512);
+        places.add(Kind::BothHeaders, 1024, 512);
         places.sectors.extend([1024, volume.len() - 1024]);
         places.regions.push(1024..1536);
         places.regions.push(volume.len() - 1024..volume.len() - 512);
@@ -107,7 +61,7 @@ impl Places {
         let blocks = be32(volume, 1024 + 44);
         if let Some(&(at, len)) = fork(1024 + 112).first() {
             let len = len.min(blocks.div_ceil(8));
-            places.add(Target::Bitmap, at, len);
+            places.add(Kind::Bitmap, at, len);
             places.sectors.extend((at..at + len).step_by(512));
             places.regions.push(at..at + len);
         }
@@ -116,16 +70,16 @@ impl Places {
         }
         let info = be32(volume, 1024 + 12) * block;
         if info > 0 {
-            places.add(Target::Journal, info, 52);
+            places.add(Kind::Journal, info, 52);
             let offset = be32(volume, info + 40);
-            places.add(Target::Journal, offset, 44);
-            places.add(Target::Journal, offset + 512, 4096);
+            places.add(Kind::Journal, offset, 44);
+            places.add(Kind::Journal, offset + 512, 4096);
         }
-        places.add(Target::Anywhere, 1024, 512);
+        places.add(Kind::Anywhere, 1024, 512);
         places
     }
 
-    fn add(&mut self, target: Target, at: usize, len: usize) {
+    fn add(&mut self, target: Kind, at: usize, len: usize) {
         if len > 0 {
             self.by_target.push((target, at, len));
         }
@@ -139,15 +93,11 @@ impl Places {
         if size < 512 {
             return;
         }
-        self.add(Target::TreeHeader, start + 14, 106);
-        self.add(Target::TreeHeader, start + 14, 44);
-        self.add(Target::TreeMap, start + 248, size - 256);
+        self.add(Kind::TreeHeader, start + 14, 106);
+        self.add(Kind::TreeHeader, start + 14, 44);
+        self.add(Kind::TreeMap, start + 248, size - 256);
         let total = be32(volume, start + 14 + 22);
-        self.add(
-            Target::TreeMap,
-            start + 248,
-            (total / 8 + 2).min(size - 256),
-        );
+        self.add(Kind::TreeMap, start + 248, (total / 8 + 2).min(size - 256));
         for &(at, len) in extents {
             self.regions.push(at..at + len);
             for node in (at..at + len).step_by(size) {
@@ -169,12 +119,12 @@ impl Places {
             is_leaf: kind == -1,
         });
         if records == 0 {
-            self.add(Target::FreeNode, node, size);
+            self.add(Kind::FreeNode, node, size);
             return;
         }
-        self.add(Target::NodeDescriptor, node, 14);
+        self.add(Kind::NodeDescriptor, node, 14);
         self.add(
-            Target::NodeOffsets,
+            Kind::NodeOffsets,
             node + size - 2 * (records + 1),
             2 * (records + 1),
         );
@@ -184,27 +134,27 @@ impl Places {
             _ => node..node + size,
         };
         self.sectors.extend(sectors.step_by(512));
-        self.add(Target::Anywhere, node, size);
+        self.add(Kind::Anywhere, node, size);
         for index in 0..records {
             let (at, end) = (node + offset(index), node + offset(index + 1));
             if at >= end || end > node + size {
                 continue;
             }
             match (kind, tree) {
-                (0, _) => self.add(Target::IndexRecord, at, end - at),
-                (-1, "extents") => self.add(Target::ExtentsRecord, at, end - at),
-                (-1, "attributes") => self.add(Target::AttributesRecord, at, end - at),
+                (0, _) => self.add(Kind::IndexRecord, at, end - at),
+                (-1, "extents") => self.add(Kind::ExtentsRecord, at, end - at),
+                (-1, "attributes") => self.add(Kind::AttributesRecord, at, end - at),
                 (-1, _) => {
                     let key = 2 + be16(volume, at);
-                    self.add(Target::CatalogKey, at, key);
+                    self.add(Kind::CatalogKey, at, key);
                     let data = at + key;
                     match be16(volume, data) {
-                        1 => self.add(Target::CatalogFolder, data, 88),
+                        1 => self.add(Kind::CatalogFolder, data, 88),
                         2 => {
-                            self.add(Target::CatalogFile, data, 88);
-                            self.add(Target::CatalogForks, data + 88, 160);
+                            self.add(Kind::CatalogFile, data, 88);
+                            self.add(Kind::CatalogForks, data + 88, 160);
                         }
-                        _ => self.add(Target::CatalogThread, data, end - data),
+                        _ => self.add(Kind::CatalogThread, data, end - data),
                     }
                 }
                 _ => {}
@@ -216,7 +166,7 @@ impl Places {
     /// structure.
     pub(super) fn change_field(
         &self,
-        target: Target,
+        target: Kind,
         volume: &mut [u8],
         random: &mut Random,
     ) -> Option<String> {
@@ -229,7 +179,7 @@ impl Places {
             return None;
         }
         let &&(_, at, len) = all.get(random.within(0..all.len() as u64) as usize)?;
-        if target == Target::BothHeaders {
+        if target == Kind::BothHeaders {
             let change = Change::random(random, at, len);
             change.apply(volume);
             let other = Change {

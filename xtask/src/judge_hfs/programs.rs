@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::JudgeArgs;
@@ -28,23 +28,11 @@ impl Ran {
 
 /// Runs `bandsaw ARGS --json`, and returns the result with the parsed standard output.
 pub(super) fn bandsaw(args: &JudgeArgs, words: &[&str], image: &Path) -> Result<(Ran, Value)> {
-    let mut command = Command::new("timeout");
-    command
-        .arg(TIMEOUT)
-        .arg(&args.bandsaw)
-        .args(words)
-        .arg("--json")
-        .arg(image)
-        .env("TMPDIR", &args.scratch);
-    let output = command.stdin(Stdio::null()).output()?;
-    if output.status.code() == Some(127) {
-        bail!("cannot run {}", args.bandsaw.display());
-    }
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let options = [words, &["--json"]].concat();
+    let (exit, stdout, stderr) = run(args, &args.bandsaw, &options, image)?;
     let ran = Ran {
-        exit: output.status.code(),
-        text: format!("exit {:?}\n{stderr}{stdout}\n", output.status.code()),
+        exit,
+        text: format!("exit {exit:?}\n{stderr}{stdout}\n"),
     };
     let facts = serde_json::from_str(&stdout).unwrap_or(Value::Null);
     Ok((ran, facts))
@@ -80,17 +68,8 @@ pub(super) fn repaired_by_other(
 }
 
 fn other(args: &JudgeArgs, path: &Path, options: &[&str]) -> Result<Ran> {
-    let mut command = Command::new("timeout");
-    command.arg(TIMEOUT).arg(&args.fsck).args(options).arg(path);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run timeout")?;
-    if output.status.code() == Some(127) {
-        bail!("cannot run {}", args.fsck.display());
-    }
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
+    let (exit, stdout, stderr) = run(args, &args.fsck, options, path)?;
+    let text = stdout + &stderr;
     let dull = [
         "Executing",
         "Using cache",
@@ -117,7 +96,24 @@ fn other(args: &JudgeArgs, path: &Path, options: &[&str]) -> Result<Ran> {
         .take(25)
         .fold(String::new(), |all, line| all + line + "\n");
     Ok(Ran {
-        exit: output.status.code(),
-        text: format!("exit {:?}\n{lines}", output.status.code()),
+        exit,
+        text: format!("exit {exit:?}\n{lines}"),
     })
+}
+
+/// Runs a program on a file; returns its exit code, and what it writes to both streams.
+fn run(
+    args: &JudgeArgs,
+    program: &Path,
+    options: &[&str],
+    file: &Path,
+) -> Result<(Option<i32>, String, String)> {
+    let mut command = Command::new("timeout");
+    command.arg(TIMEOUT).arg(program).args(options).arg(file);
+    command.stdin(Stdio::null()).env("TMPDIR", &args.scratch);
+    let output = command.output().context("cannot run timeout")?;
+    let exit = output.status.code();
+    ensure!(exit != Some(127), "cannot run {}", program.display());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((exit, text(&output.stdout), text(&output.stderr)))
 }

@@ -8,61 +8,14 @@ use super::case::{Case, Repair};
 use super::volumes::{LossKind, Preserved};
 use bandsaw::sync::Mutex;
 
-/// The columns of verdicts.
-const VERDICTS: [&str; 19] = [
-    "cases",
-    "they reject",
-    "missed",
-    "we call damaged, they accept",
-    "we warn, they accept",
-    "repaired by exit 0",
-    "repaired with --accept-loss in addition",
-    "of these nothing missing",
-    "repaired by them",
-    "repaired only by them",
-    "undecided with --accept-loss too",
-    "left damaged",
-    "rejected after exit 0",
-    "check not 0 after exit 0",
-    "made worse",
-    "undo not exact",
-    "dry run differs",
-    "crashes",
-    "fewer files than theirs, both repaired",
-];
-
-/// The columns of contents.
-const CONTENTS: [&str; 23] = [
-    "files",
-    "right at the path: damaged",
-    "repaired",
-    "with --accept-loss",
-    "by them",
-    "contents anywhere: ours",
-    "theirs",
-    "attributes",
-    "ours",
-    "theirs",
-    "exit 0 or 10 though contents are missing: cases",
-    "files vanished",
-    "emptied",
-    "cut",
-    "resource fork",
-    "attribute",
-    "exit 0 or 10: files with other contents",
-    "unreadable",
-    "attribute with another value",
-    "check 0 though contents are missing: cases",
-    "gone with --accept-loss: files",
-    "of these counted in their folder, not named",
-    "neither named nor counted",
-];
+/// Columns of a table with their counts.
+type Columns = Vec<(&'static str, usize)>;
 
 /// Counts of one kind of damage.
 #[derive(Debug, Clone, Default)]
 struct Row {
-    verdicts: [usize; VERDICTS.len()],
-    contents: [usize; CONTENTS.len()],
+    verdicts: Columns,
+    contents: Columns,
 }
 
 /// The counts of all kinds.
@@ -79,21 +32,25 @@ impl Report {
     }
 
     pub(super) fn print(&self) {
-        let print = |columns: &[&str], values: &dyn Fn(&Row) -> Vec<usize>| {
-            println!("| damage | {} |", columns.join(" | "));
-            println!("|{}", " --- |".repeat(columns.len() + 1));
-            for (name, row) in &self.rows {
-                let values: Vec<_> = values(row).iter().map(ToString::to_string).collect();
+        let tables: [fn(&Row) -> &Columns; 2] = [|row| &row.verdicts, |row| &row.contents];
+        for table in tables {
+            let Some(first) = self.rows.values().next().map(table) else {
+                return;
+            };
+            let names: Vec<_> = first.iter().map(|(name, _)| *name).collect();
+            println!("| damage | {} |", names.join(" | "));
+            println!("|{}", " --- |".repeat(names.len() + 1));
+            for (kind, row) in &self.rows {
+                let counts = table(row).iter().map(|(_, count)| count.to_string());
+                let counts: Vec<_> = counts.collect();
                 println!(
                     "| {} | {} |",
-                    name.trim_start_matches('~'),
-                    values.join(" | ")
+                    kind.trim_start_matches('~'),
+                    counts.join(" | ")
                 );
             }
             println!();
-        };
-        print(&VERDICTS, &|row| row.verdicts.to_vec());
-        print(&CONTENTS, &|row| row.contents.to_vec());
+        }
     }
 }
 
@@ -104,29 +61,37 @@ impl Row {
         let repaired = |repair: &Repair| case.is_rejected && repair.is_done() && repair.is_accepted;
         let best = case.best();
         let verdicts = [
-            true,
-            case.is_rejected,
-            is("MISSED"),
-            is("STRICT"),
-            is("WARNED"),
-            repaired(&case.repair),
-            case.accepting.as_ref().is_some_and(repaired),
-            case.is_rejected && is("NEEDLESS"),
-            case.is_rejected && case.theirs.is_accepted,
-            is("ONLYTHEIRS"),
-            best.is_undecided(),
-            !best.is_undecided() && !best.is_done(),
-            is("REJECTED"),
-            is("NOTCLEAN"),
-            is("WORSE"),
-            is("UNDO"),
-            is("DRYRUN"),
-            is("CRASH"),
-            is("FEWER"),
+            ("cases", true),
+            ("they reject", case.is_rejected),
+            ("missed", is("MISSED")),
+            ("we call damaged, they accept", is("STRICT")),
+            ("we warn, they accept", is("WARNED")),
+            ("repaired by exit 0", repaired(&case.repair)),
+            (
+                "repaired with --accept-loss in addition",
+                case.accepting.as_ref().is_some_and(repaired),
+            ),
+            (
+                "of these nothing missing",
+                case.is_rejected && is("NEEDLESS"),
+            ),
+            (
+                "repaired by them",
+                case.is_rejected && case.theirs.is_accepted,
+            ),
+            ("repaired only by them", is("ONLYTHEIRS")),
+            ("undecided with --accept-loss too", best.is_undecided()),
+            ("left damaged", !best.is_undecided() && !best.is_done()),
+            ("rejected after exit 0", is("REJECTED")),
+            ("check not 0 after exit 0", is("NOTCLEAN")),
+            ("made worse", is("WORSE")),
+            ("undo not exact", is("UNDO")),
+            ("dry run differs", is("DRYRUN")),
+            ("crashes", is("CRASH")),
+            ("fewer files than theirs, both repaired", is("FEWER")),
         ];
-        for (sum, value) in self.verdicts.iter_mut().zip(verdicts) {
-            *sum += usize::from(value);
-        }
+        let verdicts = verdicts.map(|(name, is_so)| (name, usize::from(is_so)));
+        add(&mut self.verdicts, &verdicts);
         let silent = |kind: LossKind| {
             if !case.repair.is_done() {
                 return 0;
@@ -139,39 +104,66 @@ impl Row {
         };
         let accepting = case.accepting.as_ref().filter(|repair| repair.is_changed);
         let contents = [
-            all.at_path,
-            case.before.at_path,
-            case.repair.kept.at_path,
-            best.kept.at_path,
-            case.theirs.kept.at_path,
-            best.kept.anywhere,
-            case.theirs.kept.anywhere,
-            all.attributes,
-            best.kept.attributes,
-            case.theirs.kept.attributes,
-            usize::from(is("GONE")),
-            silent(LossKind::Vanished),
-            silent(LossKind::Emptied),
-            silent(LossKind::Cut),
-            silent(LossKind::Resource),
-            silent(LossKind::Attribute),
-            silent(LossKind::Other),
-            silent(LossKind::Unreadable),
-            silent(LossKind::OtherValue),
-            usize::from(is("UNSEEN")),
-            accepting.map_or(0, |repair| {
-                repair
-                    .gone
-                    .iter()
-                    .filter(|gone| gone.kind.is_missing())
-                    .count()
-            }),
-            accepting.map_or(0, |repair| repair.counted.len()),
-            accepting.map_or(0, |repair| repair.unnamed.len()),
+            ("files", all.at_path),
+            ("right at the path: damaged", case.before.at_path),
+            ("repaired", case.repair.kept.at_path),
+            ("with --accept-loss", best.kept.at_path),
+            ("by them", case.theirs.kept.at_path),
+            ("contents anywhere: ours", best.kept.anywhere),
+            ("theirs", case.theirs.kept.anywhere),
+            ("attributes", all.attributes),
+            ("ours", best.kept.attributes),
+            ("theirs", case.theirs.kept.attributes),
+            (
+                "exit 0 or 10 though contents are missing: cases",
+                usize::from(is("GONE")),
+            ),
+            (
+                "of these without a possible loss",
+                usize::from(is("SILENT")),
+            ),
+            ("files vanished", silent(LossKind::Vanished)),
+            ("emptied", silent(LossKind::Emptied)),
+            ("cut", silent(LossKind::Cut)),
+            ("resource fork", silent(LossKind::Resource)),
+            ("attribute", silent(LossKind::Attribute)),
+            (
+                "exit 0 or 10: files with other contents",
+                silent(LossKind::Other),
+            ),
+            ("unreadable", silent(LossKind::Unreadable)),
+            ("attribute with another value", silent(LossKind::OtherValue)),
+            (
+                "check 0 though contents are missing: cases",
+                usize::from(is("UNSEEN")),
+            ),
+            (
+                "gone with --accept-loss: files",
+                accepting.map_or(0, |repair| {
+                    repair
+                        .gone
+                        .iter()
+                        .filter(|gone| gone.kind.is_missing())
+                        .count()
+                }),
+            ),
+            (
+                "of these counted in their folder, not named",
+                accepting.map_or(0, |repair| repair.counted.len()),
+            ),
+            (
+                "neither named nor counted",
+                accepting.map_or(0, |repair| repair.unnamed.len()),
+            ),
         ];
-        for (sum, value) in self.contents.iter_mut().zip(contents) {
-            *sum += value;
-        }
+        add(&mut self.contents, &contents);
+    }
+}
+
+fn add(sums: &mut Columns, counts: &[(&'static str, usize)]) {
+    sums.resize(counts.len(), ("", 0));
+    for (sum, &(name, count)) in sums.iter_mut().zip(counts) {
+        *sum = (name, sum.1 + count);
     }
 }
 

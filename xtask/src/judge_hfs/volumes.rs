@@ -209,7 +209,7 @@ pub(super) struct Preserved {
     pub(super) attributes: usize,
 }
 
-/// What happened to contents that are gone.
+/// The fate of contents that are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LossKind {
     /// There is no file at the path.

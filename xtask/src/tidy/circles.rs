@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::words::production;
-use super::{Fault, Text, code};
+use super::{Fault, Text};
 
 /// Maximum number of files in a circle.
 const MAX_FILES: usize = 5;
@@ -82,10 +81,7 @@ fn module_of(path: &str) -> Option<(&str, Path)> {
 }
 
 fn read<'a>(module: &Path, file: &'a Text, names: &BTreeSet<Path>) -> Module<'a> {
-    let text: String = production(&file.text)
-        .lines()
-        .map(|line| code(line) + "\n")
-        .collect();
+    let text = file.code_text();
     let mut found = Module {
         file: Some(file),
         ..Module::default()
@@ -122,7 +118,7 @@ fn read<'a>(module: &Path, file: &'a Text, names: &BTreeSet<Path>) -> Module<'a>
 }
 
 /// Returns the paths of a `use` tree, each with the name that it gets.
-fn expand(tree: &str) -> Vec<(Path, String)> {
+pub(super) fn expand(tree: &str) -> Vec<(Path, String)> {
     let tree = tree.trim();
     if let Some(open) = tree.find('{') {
         let prefix = names(&tree[..open]);

@@ -1,6 +1,7 @@
 //! Rules that the compiler does not check: see [`check`].
 
 mod circles;
+mod covered;
 mod imports;
 mod links;
 mod machine;
@@ -163,6 +164,12 @@ impl Text {
             .take_while(|(_, line)| line.trim() != "#[cfg(test)]");
         lines.map(|(number, line)| (number, code(line)))
     }
+
+    /// Returns the code before the tests at the end as one text, without comments and string contents.
+    fn code_text(&self) -> String {
+        let lines = words::production(&self.text).lines();
+        lines.map(|line| code(line) + "\n").collect()
+    }
 }
 
 /// Returns a line without string contents and without its comment.
@@ -189,6 +196,11 @@ fn text(path: &str, text: &str) -> Text {
         path: path.into(),
         text: text.into(),
     }
+}
+
+#[cfg(test)]
+fn shown(faults: Vec<Fault>) -> Vec<String> {
+    faults.iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

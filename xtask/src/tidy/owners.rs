@@ -1,7 +1,6 @@
 //! State with an owner: what a lock or an atomic guards is changed by the module of its type only.
 
-use super::words::production;
-use super::{Fault, Text, code};
+use super::{Fault, Text};
 
 /// Types that let threads share what they guard; atomics are recognized by their prefix.
 const LOCKS: [&str; 5] = ["Mutex", "RwLock", "Condvar", "OnceLock", "UnitLocks"];
@@ -14,10 +13,7 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     if !is_source {
         return Vec::new();
     }
-    let text: String = production(&file.text)
-        .lines()
-        .map(|line| code(line) + "\n")
-        .collect();
+    let text = file.code_text();
     let mut faults = Vec::new();
     for (at, _) in text.match_indices("struct ") {
         let before = text[..at].chars().next_back();
@@ -75,14 +71,11 @@ fn is_word(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::{shown, text};
     use super::*;
 
     fn faults(code: &str) -> Vec<String> {
-        check(&text("src/a.rs", code))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        shown(check(&text("src/a.rs", code)))
     }
 
     #[test]

@@ -3,142 +3,54 @@
 //! A rename is the moment at which new contents take the place of old ones, so a missing flush or
 //! sync before or after it loses data only when the power fails, and no other test sees it.
 
+use super::covered::{Covered, is_shipped};
 use super::{Fault, Text};
 
 /// Files of production code that rename, each with the test that lets the power fail or kills the
 /// process, or the reason why there is none.
-const COVERED: &[(&str, &str)] = &[
-    (
-        "crates/cli/src/commands/convert.rs",
-        "the complete, flushed copy replaces its source in one step",
-    ),
-    (
-        "crates/cli/src/commands/mv.rs",
-        "tests/hfsplus_crash.rs: within a volume",
-    ),
-    (
-        "crates/cli/src/commands/timemachine/create.rs",
-        "a new, flushed bundle takes its place in one step",
-    ),
-    (
-        "crates/cli/src/hdiutil/makehybrid.rs",
-        "a new file of another program, which can be made again",
-    ),
-    (
-        "crates/cli/src/new_file.rs",
-        "a flushed file takes its place in one step",
-    ),
-    (
-        "crates/cli/src/shims/ditto/copy.rs",
-        "a copy, whose original stays",
-    ),
-    (
-        "crates/cli/src/shims/ditto/zip.rs",
-        "a copy, whose archive stays",
-    ),
-    (
-        "crates/cli/src/shims/osascript/finder.rs",
-        "a flushed file takes its place in one step",
-    ),
-    (
-        "crates/cli/src/private_cache.rs",
-        "a cache, which is ignored if it is damaged",
-    ),
-    (
-        "crates/core/src/platform/unix.rs",
-        "a system call, which its callers sync",
-    ),
-    (
-        "crates/core/src/platform/windows.rs",
-        "a system call, which its callers sync",
-    ),
-    (
-        "crates/core/src/store/local/file/mod.rs",
-        "records the path of an open file, renames nothing",
-    ),
-    (
-        "crates/core/src/store/local/folders.rs",
-        "records the path of an open folder, renames nothing",
-    ),
-    (
-        "crates/core/src/store/local/host.rs",
-        "the store of this host, for which the simulation stands in crash tests",
-    ),
-    (
-        "crates/core/src/store/local/mod.rs",
-        "the store of this host, for which the simulation stands in crash tests",
-    ),
-    (
-        "crates/core/src/store/local/replace.rs",
-        "the store of this host, for which the simulation stands in crash tests",
-    ),
-    (
-        "crates/core/src/store/prefix.rs",
-        "hands the rename to another store",
-    ),
-    (
-        "crates/fs/src/shared.rs",
-        "tests/hfsplus_crash.rs: within a volume",
-    ),
-    (
-        "crates/mount/src/volume/change.rs",
-        "tests/hfsplus_crash.rs: within a volume",
-    ),
-    (
-        "crates/python/src/changes.rs",
-        "tests/hfsplus_crash.rs: within a volume",
-    ),
-    (
-        "crates/states/src/forget.rs",
-        "crates/states/tests/power_cut.rs",
-    ),
-    (
-        "crates/states/src/keep.rs",
-        "crates/states/tests/power_cut.rs",
-    ),
-    (
-        "crates/states/src/scrub/repair.rs",
-        "crates/states/src/scrub/tests/power_cut.rs",
-    ),
-    (
-        "crates/states/src/shelf.rs",
-        "crates/states/tests/power_cut.rs",
-    ),
-    (
-        "crates/states/src/swap.rs",
-        "crates/states/tests/power_cut.rs",
-    ),
-    (
-        "crates/states/src/transfer/receive.rs",
-        "crates/states/tests/power_cut.rs",
-    ),
-    (
-        "src/container/sparsebundle/rebanding/mod.rs",
-        "src/container/sparsebundle/rebanding/tests.rs",
-    ),
-    ("src/container/sparsebundle/repair.rs", "tests/repair.rs"),
-    (
-        "src/open/place.rs",
-        "crates/cli/tests/signals.rs: a new image, flushed before it takes its place",
-    ),
-    (
-        "src/ops/compress/host.rs",
-        "calls of macOS alone, not yet run on a Mac",
-    ),
-    (
-        "src/ops/export/existing.rs",
-        "a copy, whose volume stays; the next run compares it",
-    ),
-    ("src/ops/repair/undo.rs", "tests/repair.rs"),
-    ("src/ops/repair/undo_store.rs", "tests/repair.rs"),
-    (
-        "src/ops/snapshot/folder.rs",
-        "src/ops/snapshot/tests/power_cut.rs",
-    ),
+const COVERED: &[&str] = &[
+    "crates/backups/src/convert/mod.rs: tests/apfs_crash.rs: within a volume",
+    "crates/cli/src/commands/convert.rs: the complete, flushed copy replaces its source in one step",
+    "crates/cli/src/commands/mv.rs: tests/hfsplus_crash.rs: within a volume",
+    "crates/cli/src/commands/timemachine/convert.rs: crates/cli/tests/tm_convert.rs: a new, flushed image takes its place in one step",
+    "crates/cli/src/commands/timemachine/create.rs: a new, flushed bundle takes its place in one step",
+    "crates/cli/src/commands/web/install.rs: a new, synced file takes its place in one step",
+    "crates/cli/src/hdiutil/makehybrid.rs: a new file of another program, which can be made again",
+    "crates/cli/src/new_file.rs: a flushed file takes its place in one step",
+    "crates/cli/src/shims/ditto/copy.rs: a copy, whose original stays",
+    "crates/cli/src/shims/ditto/zip.rs: a copy, whose archive stays",
+    "crates/cli/src/shims/osascript/finder.rs: a flushed file takes its place in one step",
+    "crates/cli/src/private_cache.rs: a cache, which is ignored if it is damaged",
+    "crates/core/src/platform/unix.rs: a system call, which its callers sync",
+    "crates/core/src/platform/windows.rs: a system call, which its callers sync",
+    "crates/core/src/store/local/file/mod.rs: records the path of an open file, renames nothing",
+    "crates/core/src/store/local/folders.rs: records the path of an open folder, renames nothing",
+    "crates/core/src/store/local/host.rs: the store of this host, for which the simulation stands in crash tests",
+    "crates/core/src/store/local/mod.rs: the store of this host, for which the simulation stands in crash tests",
+    "crates/core/src/store/local/replace.rs: the store of this host, for which the simulation stands in crash tests",
+    "crates/core/src/store/prefix.rs: hands the rename to another store",
+    "crates/fs/src/shared.rs: tests/hfsplus_crash.rs: within a volume",
+    "crates/mount/src/volume/change.rs: tests/hfsplus_crash.rs: within a volume",
+    "crates/python/src/changes.rs: tests/hfsplus_crash.rs: within a volume",
+    "crates/states/src/forget.rs: crates/states/tests/power_cut.rs",
+    "crates/states/src/keep.rs: crates/states/tests/power_cut.rs",
+    "crates/states/src/scrub/repair.rs: crates/states/src/scrub/tests/power_cut.rs",
+    "crates/states/src/shelf.rs: crates/states/tests/power_cut.rs",
+    "crates/states/src/swap.rs: crates/states/tests/power_cut.rs",
+    "crates/states/src/transfer/receive.rs: crates/states/tests/power_cut.rs",
+    "crates/web/src/restore.rs: a copy, whose image stays; it takes its place in one step when it is durable",
+    "crates/web/src/upload.rs: an uploaded, synced file takes its place in one step; its sender has it",
+    "src/container/sparsebundle/rebanding/mod.rs: src/container/sparsebundle/rebanding/tests.rs",
+    "src/container/sparsebundle/repair.rs: tests/repair.rs",
+    "src/open/place.rs: crates/cli/tests/signals.rs: a new image, flushed before it takes its place",
+    "src/ops/compress/host.rs: calls of macOS alone, not yet run on a Mac",
+    "src/ops/export/existing.rs: a copy, whose volume stays; the next run compares it",
+    "src/ops/repair/revert.rs: tests/repair.rs",
+    "src/ops/repair/undo.rs: tests/repair.rs",
+    "src/ops/repair/undo_store.rs: tests/repair.rs",
+    "src/ops/snapshot/folder.rs: src/ops/snapshot/tests/power_cut.rs",
 ];
 
-/// Folders whose code no user runs.
-const NOT_SHIPPED: [&str; 6] = ["tests", "testing", "examples", "fuzz", "xtask", "bench"];
 /// Calls that give a file another name.
 const CALLS: [&str; 5] = [
     ".rename(",
@@ -147,53 +59,27 @@ const CALLS: [&str; 5] = [
     "renameat_with(",
     ".rename_folder(",
 ];
-/// Words of which a crash test has one.
-const CRASHES: [&str; 4] = ["PowerCut", "crash", "kill", "KILL"];
 
 /// Returns the faults of the whole tree: a file that renames and is not in the table, and entries
 /// whose file renames nothing, or whose test does not exist or lets nothing crash.
 pub(super) fn check(files: &[Text]) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for file in files.iter().filter(|file| is_shipped(&file.path)) {
-        let entry = COVERED.iter().find(|(path, _)| *path == file.path);
-        match (first_rename(file), entry) {
-            (Some(line), None) => faults.push(file.fault(
-                line,
-                "a rename that no crash test covers: see xtask/src/tidy/renames.rs",
-            )),
-            (None, Some(_)) => faults
-                .push(file.fault(1, "renames nothing, but named in xtask/src/tidy/renames.rs")),
-            (Some(line), Some((_, covered))) => {
-                let test = covered.split([' ', ':']).next();
-                let Some(test) = test.filter(|word| word.ends_with(".rs")) else {
-                    continue;
-                };
-                let found = files.iter().find(|file| file.path == *test);
-                let crashes = |test: &Text| CRASHES.iter().any(|word| test.text.contains(word));
-                if !found.is_some_and(crashes) {
-                    faults.push(file.fault(
-                        line,
-                        "its test in xtask/src/tidy/renames.rs does not exist, or lets nothing crash",
-                    ));
-                }
-            }
-            (None, None) => {}
-        }
-    }
-    faults
+    let covered = Covered {
+        table: COVERED,
+        place: "xtask/src/tidy/renames.rs",
+        what: "a rename that no crash test covers",
+        is_wanted: first_rename,
+        words: &["PowerCut", "crash", "kill", "KILL"],
+    };
+    covered.check(files)
 }
 
-/// Returns true for a file of the code that ships.
-fn is_shipped(path: &str) -> bool {
-    let mut parts = path.split('/').map(|part| part.trim_end_matches(".rs"));
-    path.ends_with(".rs")
-        && parts.all(|part| !NOT_SHIPPED.contains(&part) && !part.ends_with("_tests"))
-}
-
+/// Returns the first line of shipped code that renames.
 fn first_rename(file: &Text) -> Option<usize> {
     let mut code = file.code();
     let found = code.find(|(_, line)| CALLS.iter().any(|call| line.contains(call)));
-    found.map(|(number, _)| number)
+    found
+        .filter(|_| is_shipped(&file.path))
+        .map(|(number, _)| number)
 }
 
 #[cfg(test)]

@@ -156,14 +156,11 @@ fn words(line: &str, word: &str) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::{shown, text};
     use super::*;
 
     fn faults(path: &str, code: &str) -> Vec<String> {
-        check(&text(path, code))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        shown(check(&text(path, code)))
     }
 
     #[test]
@@ -249,10 +246,7 @@ mod tests {
     fn a_module_with_a_folder_is_in_it() {
         let files = ["src/a/mod.rs", "src/a/b.rs", "src/b.rs", "src/b/c.rs"];
         let files = files.map(|path| text(path, "//! A.\n"));
-        let faults: Vec<_> = check_places(&files)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let faults = shown(check_places(&files));
         assert_eq!(
             faults,
             ["src/b.rs:1: a module with a folder is `mod.rs` in it"]

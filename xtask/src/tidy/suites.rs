@@ -1,154 +1,76 @@
 //! Conformance: every device and every store is run through the suite, or a reason stands here.
 
+use super::covered::{Covered, is_shipped};
 use super::{Fault, Text};
 
 /// Files that implement a device or a store, each with the test that runs the suite on it, or the
 /// reason why none does.
-const COVERED: &[(&str, &str)] = &[
-    (
-        "crates/bench/src/images/nbd.rs",
-        "a client of benchmarks, compared with what was written",
-    ),
-    (
-        "crates/core/src/crypt/aea/device.rs",
-        "tests/containers_suites.rs",
-    ),
-    (
-        "crates/core/src/crypt/device.rs",
-        "tests/encrypted_suites.rs",
-    ),
-    (
-        "crates/core/src/decmpfs/contents.rs",
-        "tests/layer_suites.rs",
-    ),
-    ("crates/core/src/decmpfs/zeros.rs", "tests/layer_suites.rs"),
-    ("crates/core/src/device/cow.rs", "tests/layer_suites.rs"),
-    ("crates/core/src/device/memory.rs", "tests/conformance.rs"),
-    (
-        "crates/core/src/device/read_only.rs",
-        "tests/layer_suites.rs",
-    ),
-    ("crates/core/src/device/slice.rs", "tests/conformance.rs"),
-    (
-        "crates/core/src/store/local/file/mod.rs",
-        "tests/conformance.rs",
-    ),
-    ("crates/core/src/store/local/mod.rs", "tests/conformance.rs"),
-    ("crates/core/src/store/memory.rs", "tests/conformance.rs"),
-    ("crates/core/src/store/prefix.rs", "tests/conformance.rs"),
-    ("crates/core/src/store/single.rs", "tests/conformance.rs"),
-    ("crates/core/src/store/staged.rs", "tests/layer_suites.rs"),
-    (
-        "crates/core/src/store/windows.rs",
-        "compiled here; the tests run on Unix",
-    ),
-    (
-        "crates/fs/src/core_storage/device.rs",
-        "crates/fs/src/core_storage/tests.rs",
-    ),
-    (
-        "crates/fs/src/apfs/build/sealing.rs",
-        "written once, in order, by the builder",
-    ),
-    ("crates/fs/src/apfs/stream.rs", "tests/layer_suites.rs"),
-    ("crates/fs/src/apfs/write/file.rs", "tests/layer_suites.rs"),
-    ("crates/fs/src/hfsplus/extents.rs", "tests/layer_suites.rs"),
-    (
-        "crates/fs/src/hfsplus/journal/replayed.rs",
-        "tests/hfsplus_crash.rs reads every journal through it",
-    ),
-    (
-        "crates/fs/src/hfsplus/repair/rewrite.rs",
-        "a file of the volume header, with tests beside it",
-    ),
-    (
-        "crates/fs/src/hfsplus/write/buffer.rs",
-        "private pages of a writer, with tests beside it",
-    ),
-    (
-        "crates/fs/src/hfsplus/write/file.rs",
-        "tests/layer_suites.rs",
-    ),
-    (
-        "crates/python/src/file_object.rs",
-        "tests of the wheel read and write through it",
-    ),
-    ("src/container/asif/mod.rs", "tests/asif.rs"),
-    ("src/container/raw.rs", "tests/containers_suites.rs"),
-    (
-        "src/container/sparsebundle/disk.rs",
-        "tests/containers_suites.rs",
-    ),
-    ("src/container/sparseimage/mod.rs", "tests/sparseimage.rs"),
-    ("src/container/stack/mod.rs", "tests/stack.rs"),
-    ("src/container/udif/read.rs", "tests/layer_suites.rs"),
-    (
-        "src/open/guarded.rs",
-        "tests/gate.rs: its contract is to refuse",
-    ),
-    (
-        "src/ops/convert/used.rs",
-        "read once, in order, by conversion",
-    ),
-    (
-        "src/ops/planned_disk.rs",
-        "tests/create.rs compares it with the disk that is built",
-    ),
-    ("src/store/ranges.rs", "tests beside it"),
-    ("src/store/remote/file.rs", "tests/remote/mod.rs"),
-    ("src/store/remote/store.rs", "tests/remote/mod.rs"),
+const COVERED: &[&str] = &[
+    "crates/bench/src/images/nbd.rs: a client of benchmarks, compared with what was written",
+    "crates/core/src/crypt/aea/device.rs: tests/containers_suites.rs",
+    "crates/core/src/crypt/device.rs: tests/encrypted_suites.rs",
+    "crates/core/src/decmpfs/contents.rs: tests/layer_suites.rs",
+    "crates/core/src/decmpfs/zeros.rs: tests/layer_suites.rs",
+    "crates/core/src/device/cow.rs: tests/layer_suites.rs",
+    "crates/core/src/device/memory.rs: tests/conformance.rs",
+    "crates/core/src/device/read_only.rs: tests/layer_suites.rs",
+    "crates/core/src/device/slice.rs: tests/conformance.rs",
+    "crates/core/src/store/local/file/mod.rs: tests/conformance.rs",
+    "crates/core/src/store/local/mod.rs: tests/conformance.rs",
+    "crates/core/src/store/memory.rs: tests/conformance.rs",
+    "crates/core/src/store/prefix.rs: tests/conformance.rs",
+    "crates/core/src/store/single.rs: tests/conformance.rs",
+    "crates/core/src/store/staged.rs: tests/layer_suites.rs",
+    "crates/core/src/store/windows.rs: compiled here; the tests run on Unix",
+    "crates/evidence/src/locator.rs: a read-only view that tells places; manifests are compared with the bytes at these",
+    "crates/fs/src/core_storage/device.rs: crates/fs/src/core_storage/tests.rs",
+    "crates/fs/src/apfs/build/sealing.rs: written once, in order, by the builder",
+    "crates/fs/src/apfs/stream.rs: tests/layer_suites.rs",
+    "crates/fs/src/apfs/write/file.rs: tests/layer_suites.rs",
+    "crates/fs/src/hfsplus/extents.rs: tests/layer_suites.rs",
+    "crates/fs/src/hfsplus/journal/replayed.rs: tests/hfsplus_crash.rs reads every journal through it",
+    "crates/fs/src/hfsplus/repair/rewrite.rs: a file of the volume header, with tests beside it",
+    "crates/fs/src/hfsplus/write/buffer.rs: private pages of a writer, with tests beside it",
+    "crates/fs/src/hfsplus/write/file.rs: tests/layer_suites.rs",
+    "crates/python/src/file_object.rs: tests of the wheel read and write through it",
+    "src/container/asif/mod.rs: tests/asif/mod.rs",
+    "src/container/raw.rs: tests/containers_suites.rs",
+    "src/container/sparsebundle/disk.rs: tests/containers_suites.rs",
+    "src/container/sparseimage/mod.rs: tests/sparseimage.rs",
+    "src/container/stack/mod.rs: tests/stack.rs",
+    "src/container/udif/read.rs: tests/layer_suites.rs",
+    "src/open/guarded.rs: tests/gate.rs: its contract is to refuse",
+    "src/ops/convert/used.rs: read once, in order, by conversion",
+    "src/ops/planned_disk.rs: tests/create.rs compares it with the disk that is built",
+    "src/store/ranges.rs: tests beside it",
+    "src/store/remote/file.rs: tests/remote/mod.rs",
+    "src/store/remote/store.rs: tests/remote/mod.rs",
 ];
 
 /// Returns the faults of the whole tree: a device or store that is not in the table, and entries
-/// without their file, or whose test does not use the suites.
+/// whose file has none, or whose test does not exist.
 pub(super) fn check(files: &[Text]) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for file in files.iter().filter(|file| implements(file)) {
-        if !COVERED.iter().any(|(path, _)| *path == file.path) {
-            faults.push(file.fault(
-                1,
-                "a device or store that no conformance suite covers: see xtask/src/tidy/suites.rs",
-            ));
-        }
-    }
-    for (path, test) in COVERED {
-        let Some(file) = files.iter().find(|file| file.path == *path) else {
-            continue;
-        };
-        if !implements(file) {
-            faults.push(file.fault(
-                1,
-                "no device and no store, but named in xtask/src/tidy/suites.rs",
-            ));
-        }
-        let Some(test) = test
-            .split_whitespace()
-            .next()
-            .filter(|word| word.ends_with(".rs"))
-        else {
-            continue;
-        };
-        if !files.iter().any(|file| file.path == *test) {
-            faults.push(file.fault(1, "its test in xtask/src/tidy/suites.rs does not exist"));
-        }
-    }
-    faults
+    let covered = Covered {
+        table: COVERED,
+        place: "xtask/src/tidy/suites.rs",
+        what: "a device or store that no conformance suite covers",
+        is_wanted: implementation,
+        words: &[""],
+    };
+    covered.check(files)
 }
 
-fn implements(file: &Text) -> bool {
-    let is_test = ["tests", "testing", "examples", "fuzz", "xtask"]
-        .iter()
-        .any(|folder| {
-            file.path
-                .split('/')
-                .any(|part| part.trim_end_matches(".rs") == *folder)
-        });
-    !is_test
-        && file.path.ends_with(".rs")
-        && file.text.lines().any(|line| {
-            line.starts_with("impl")
-                && (line.contains(" BlockDevice for ") || line.contains(" Store for "))
-        })
+/// Returns the line of shipped code that implements a device or a store.
+fn implementation(file: &Text) -> Option<usize> {
+    let is_implementation = |line: &str| {
+        line.starts_with("impl")
+            && (line.contains(" BlockDevice for ") || line.contains(" Store for "))
+    };
+    let mut lines = (1..).zip(file.text.lines());
+    let found = lines.find(|(_, line)| is_implementation(line));
+    found
+        .filter(|_| is_shipped(&file.path))
+        .map(|(number, _)| number)
 }
 
 #[cfg(test)]
@@ -165,7 +87,7 @@ mod tests {
             ("src/new.rs", "impl Clone for New {", 0),
             ("tests/new.rs", device, 0),
             ("src/new/tests.rs", device, 0),
-            ("crates/core/src/device/memory.rs", "struct Memory;", 2),
+            ("crates/core/src/device/memory.rs", "struct Memory;", 1),
         ] {
             assert_eq!(check(&[text(path, line)]).len(), faults, "{path}: {line}");
         }

@@ -43,6 +43,30 @@ const CONSTRUCTORS: [&str; 7] = [
     "Failure::usage(",
 ];
 
+/// Names of parameters and variables that hold a message.
+const MESSAGE_NAMES: [&str; 4] = ["message", "what", "why", "expected"];
+
+/// Names that a message may begin with.
+const PROPER_NAMES: [&str; 6] = [
+    "Core Storage ",
+    "EncryptedRoot.plist",
+    "Finder ",
+    "Info.plist ",
+    "Python ",
+    "Windows ",
+];
+
+/// The message of a program that is emulated.
+const EMULATED: &str = "No such xattr: ";
+
+/// Words that the text of [`Error::io`] must not begin with: `cannot` precedes it.
+const NO_VERBS: [&str; 9] = [
+    "a", "cannot", "could", "failed", "no", "not", "the", "to", "unable",
+];
+
+/// Words that the name in [`Error::not_found`] must not have: `does not exist` follows it.
+const NO_NAMES: [&str; 4] = ["exist", "missing", "cannot", "without"];
+
 /// Maximum number of types of one name in a crate.
 const MAX_TYPES: usize = 3;
 
@@ -73,21 +97,185 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
             faults.push(file.fault(line, format!("{what}: `{message}`")));
         }
     }
+    for (line, doing) in actions(production(&file.text)) {
+        if !is_action(&doing) {
+            let what = "a failed call is a verb and its object, as it follows `cannot`";
+            faults.push(file.fault(line, format!("{what}: `{doing}`")));
+        }
+    }
+    for (line, name) in called(production(&file.text), &["Error::not_found("], |name| {
+        any_literals(name).pop()
+    }) {
+        if name.split([' ', ':']).any(|word| NO_NAMES.contains(&word)) {
+            let what = "what is not found is a name, as `does not exist` follows it";
+            faults.push(file.fault(line, format!("{what}: `{name}`")));
+        }
+    }
     faults
 }
 
-/// Returns the messages of all calls of constructors of errors, with their lines.
+/// Returns the messages of all calls of constructors of errors, and of variables for them, with their
+/// lines.
 fn messages(text: &str) -> Vec<(usize, String)> {
-    let calls = CONSTRUCTORS
-        .iter()
-        .flat_map(|name| text.match_indices(name).map(|(at, _)| at + name.len()));
+    let own = helpers(text, &MESSAGE_NAMES);
+    let names: Vec<_> = CONSTRUCTORS
+        .into_iter()
+        .chain(own.iter().map(String::as_str))
+        .collect();
+    let mut found = called(text, &names, |arguments| literals(arguments).pop());
+    for name in MESSAGE_NAMES {
+        let bound = format!("let {name} =");
+        for (at, _) in text.match_indices(&bound) {
+            let value = text[at + bound.len()..].trim_start();
+            let value = value.strip_prefix("format!(").unwrap_or(value).trim_start();
+            if value.starts_with('"') {
+                let line = text[..text.len() - value.len()].matches('\n').count() + 1;
+                found.push((line, literal(value).1));
+            }
+        }
+    }
+    found
+}
+
+/// Returns what could not be done in all errors of failed system calls, with the lines.
+fn actions(text: &str) -> Vec<(usize, String)> {
+    // The first argument is the layer, which may be a text, too.
+    let second = |arguments: &str| {
+        let layer = argument_len(arguments);
+        let doing = arguments.get(layer + 1..)?;
+        let doing = &doing[..argument_len(doing)];
+        let line = arguments[..=layer].matches('\n').count();
+        let found = any_literals(doing)
+            .into_iter()
+            .next()
+            .or_else(|| constant(text, doing));
+        found.map(|(at, doing)| (line + at, doing))
+    };
+    let own = helpers(text, &["doing"]);
+    let own: Vec<_> = own.iter().map(String::as_str).collect();
+    let mut found = called(text, &["Error::io("], second);
+    found.extend(called(text, &own, |arguments| {
+        any_literals(arguments).into_iter().next()
+    }));
+    found
+}
+
+/// Returns the beginnings of calls of functions and closures of a file that take a text of one of these
+/// names and make an error of it.
+fn helpers(text: &str, names: &[&str]) -> Vec<String> {
+    let takes = |parameters: &str| {
+        parameters.split(',').any(|one| {
+            one.split_once(':').is_some_and(|(name, kind)| {
+                names.contains(&name.trim()) && !kind.contains("fmt::Arguments")
+            })
+        })
+    };
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("fn ") {
+        let Some((name, rest)) = text[at + 3..].split_once('(') else {
+            continue;
+        };
+        let parameters = &rest[..arguments_len(rest)];
+        let returns = rest[parameters.len()..].split(['{', ';']).next();
+        let is_error = returns.is_some_and(|returns| {
+            returns.contains("-> Error")
+                || returns.contains("-> Failure")
+                || returns.contains("Error + ")
+        });
+        if is_error && takes(parameters) {
+            found.push(name.split('<').next().unwrap_or(name).to_owned());
+        }
+    }
+    for (at, _) in text.match_indices("let ") {
+        let Some((name, rest)) = text[at + 4..].split_once(" = |") else {
+            continue;
+        };
+        let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        if let Some((parameters, body)) = rest.split_once('|').filter(|_| is_name)
+            && takes(parameters)
+            && body
+                .split(';')
+                .next()
+                .is_some_and(|body| body.contains("Error::"))
+        {
+            found.push(name.to_owned());
+        }
+    }
+    found.iter_mut().for_each(|name| name.push('('));
+    found
+}
+
+/// Returns a text of the arguments of each call of these functions, with its line.
+fn called(
+    text: &str,
+    names: &[&str],
+    wanted: impl Fn(&str) -> Option<(usize, String)>,
+) -> Vec<(usize, String)> {
+    let calls = names.iter().flat_map(|name| {
+        let calls = text.match_indices(name).map(|(at, _)| at);
+        let is_whole = |at: &usize| {
+            let before = text[..*at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+        };
+        calls.filter(is_whole).map(|at| at + name.len())
+    });
     calls
         .filter_map(|at| {
-            let arguments = &text[at..at + arguments_len(&text[at..])];
-            let (line, message) = literals(arguments).pop()?;
-            Some((text[..at].matches('\n').count() + line, message))
+            let (line, found) = wanted(&text[at..at + arguments_len(&text[at..])])?;
+            Some((text[..at].matches('\n').count() + line, found))
         })
         .collect()
+}
+
+/// Returns the length of the first of some arguments.
+fn argument_len(arguments: &str) -> usize {
+    let (mut at, mut depth) = (0, 0);
+    while let Some(c) = arguments[at..].chars().next() {
+        match c {
+            '"' => {
+                at += literal(&arguments[at..]).0;
+                continue;
+            }
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => break,
+            _ => {}
+        }
+        at += c.len_utf8();
+    }
+    at
+}
+
+/// Returns the literals of some arguments, also those of a single word, with their lines.
+fn any_literals(arguments: &str) -> Vec<(usize, String)> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    while let Some(c) = arguments[at..].chars().next() {
+        at += match c {
+            '"' => {
+                let (len, text) = literal(&arguments[at..]);
+                found.push((arguments[..at].matches('\n').count() + 1, text));
+                len
+            }
+            c => c.len_utf8(),
+        };
+    }
+    found
+}
+
+/// Returns the text of the constant of the same file that an argument names.
+fn constant(text: &str, argument: &str) -> Option<(usize, String)> {
+    let declared = format!("const {}: &str = ", argument.trim());
+    let value = &text[text.find(&declared)? + declared.len()..];
+    value.starts_with('"').then(|| (1, literal(value).1))
+}
+
+/// Returns true for a verb and its object.
+fn is_action(doing: &str) -> bool {
+    let first = doing.split(' ').next().unwrap_or_default();
+    let is_verb = first.starts_with(|c: char| c.is_ascii_lowercase() || c == '{')
+        && !NO_VERBS.contains(&first)
+        && !first.ends_with("ing");
+    is_verb && is_message(doing)
 }
 
 /// Returns the length of the arguments of a call up to its closing parenthesis.
@@ -114,7 +302,10 @@ fn arguments_len(source: &str) -> usize {
 /// Returns true unless a message is a sentence of its own. Names in capitals may begin one.
 fn is_message(message: &str) -> bool {
     let mut chars = message.chars();
-    let is_sentence = chars.next().is_some_and(char::is_uppercase)
+    let has_name = PROPER_NAMES.iter().any(|name| message.starts_with(name));
+    let is_sentence = !has_name
+        && !message.starts_with(EMULATED)
+        && chars.next().is_some_and(char::is_uppercase)
         && chars.next().is_some_and(char::is_lowercase);
     let has_stop = message.ends_with(['.', '!']) && !message.ends_with("..");
     !is_sentence && !has_stop
@@ -255,14 +446,11 @@ fn literal(source: &str) -> (usize, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::{shown, text};
     use super::*;
 
     fn faults(path: &str, code: &str) -> Vec<String> {
-        check(&text(path, code))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        shown(check(&text(path, code)))
     }
 
     #[test]
@@ -293,6 +481,43 @@ mod tests {
         );
         assert!(is_message("APFS is (unsupported)") && is_message("it has .."));
         assert!(!is_message("no map!"));
+    }
+
+    #[test]
+    fn helpers_and_variables_hold_messages_too() {
+        let code = "fn odd(at: usize, message: &'static str) -> Error {\n    todo()\n}\n\
+            fn a() {\n    odd(1, \"The map is long\");\n    let why = format!(\"It is {}.\", 1);\n\
+            let bad = |what: String| Err(Error::invalid(LAYER, what));\n    bad(\"no map.\".into());\n}\n";
+        let found = faults("src/a.rs", code);
+        let lines: Vec<_> = found
+            .iter()
+            .map(|fault| fault.split(':').nth(1).unwrap())
+            .collect();
+        assert_eq!(lines, ["5", "8", "6"], "{found:?}");
+    }
+
+    #[test]
+    fn a_failed_call_is_a_verb_and_a_missing_thing_a_name() {
+        let code = |call: &str| faults("src/a.rs", &format!("fn a() {{\n    {call};\n}}\n"));
+        for right in [
+            "Error::io(LAYER, \"read the header\", error)",
+            "Error::io(\"the file\", \"read\", error)",
+            "Error::io(LAYER, format!(\"{call} it\"), error)",
+            "Error::not_found(LAYER, format!(\"partition {n}\"))",
+        ] {
+            assert_eq!(code(right), [""; 0], "{right}");
+        }
+        for wrong in [
+            "Error::io(LAYER, \"cannot read\", error)",
+            "Error::io(LAYER, \"reading\", error)",
+            "Error::io(LAYER, \"no header\", error)",
+            "Error::io(LAYER, \"Read the header.\", error)",
+            "Error::not_found(LAYER, format!(\"partition {n} does not exist\"))",
+        ] {
+            assert_eq!(code(wrong).len(), 1, "{wrong}");
+        }
+        let named = "const NO: &str = \"no map\";\nfn a() { Error::io(LAYER, NO, error) }\n";
+        assert_eq!(faults("src/a.rs", named).len(), 1);
     }
 
     #[test]
