@@ -135,6 +135,7 @@ impl Session<'_> {
                 Ok(run) => run,
                 Err(error) => return self.refuse_read(request, &connection.failed("read", &error)),
             };
+            // Holes are told as such, so that the client neither receives nor stores zeros.
             if kind != ExtentKind::Data {
                 hole_chunk(
                     &mut self.out,
@@ -157,12 +158,16 @@ impl Session<'_> {
             match lent {
                 Ok(Some(lent)) => {
                     let place = lent.offset..lent.offset + lent.len;
+                    // A page that is not in memory would keep this thread from the other requests of the connection, so
+                    // the request is queued. That is possible only before its reply has begun.
                     if at == range.start && platform::would_wait(&lent.file, &place) {
                         drop(lent);
                         self.queue_read(request);
                         return Ok(());
                     }
                     let run = at..at + lent.len;
+                    // A chunk that is announced as the last cannot be followed by an error: only one that is sure to
+                    // arrive is.
                     let is_all =
                         run == range && lent.len <= SURE && !connection.export.has_failed();
                     data_chunk(
@@ -179,6 +184,7 @@ impl Session<'_> {
                         Err(refusal) => return self.refuse_read(request, &refusal),
                     }
                 }
+                // One short run needs no chunks: it is read behind the header and sent with it.
                 Ok(None) if (at..end) == range && end - at <= piece => {
                     return self.read_together(request);
                 }
