@@ -41,13 +41,13 @@ const COVERED: &[&str] = &[
     "crates/web/src/restore.rs: a copy, whose image stays; it takes its place in one step when it is durable",
     "crates/web/src/upload.rs: an uploaded, synced file takes its place in one step; its sender has it",
     "src/container/sparsebundle/rebanding/mod.rs: src/container/sparsebundle/rebanding/tests.rs",
-    "src/container/sparsebundle/repair.rs: tests/repair.rs",
+    "src/container/sparsebundle/repair.rs: tests/repair/mod.rs",
     "src/open/place.rs: crates/cli/tests/signals.rs: a new image, flushed before it takes its place",
     "src/ops/compress/host.rs: calls of macOS alone, not yet run on a Mac",
     "src/ops/export/existing.rs: a copy, whose volume stays; the next run compares it",
-    "src/ops/repair/revert.rs: tests/repair.rs",
-    "src/ops/repair/undo.rs: tests/repair.rs",
-    "src/ops/repair/undo_store.rs: tests/repair.rs",
+    "src/ops/repair/revert.rs: tests/repair/undo.rs",
+    "src/ops/repair/undo.rs: tests/repair/undo.rs",
+    "src/ops/repair/undo_store.rs: tests/repair/undo.rs",
     "src/ops/snapshot/folder.rs: src/ops/snapshot/tests/power_cut.rs",
 ];
 
