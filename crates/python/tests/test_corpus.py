@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import bandsaw
+from conftest import needed
 
 CORPUS = os.environ.get("BANDSAW_CORPUS")
 pytestmark = pytest.mark.skipif(not CORPUS, reason="BANDSAW_CORPUS does not name the corpus")
@@ -56,7 +57,7 @@ def test_every_image_opens_or_says_why(path: Path) -> None:
 
 @pytest.mark.parametrize("path", images(), ids=relative)
 def test_disks_are_those_of_pymodi(path: Path) -> None:
-    pymodi = pytest.importorskip("pymodi")
+    pymodi = needed("pymodi")
     if path.is_dir():
         pytest.skip("pymodi reads bundles by their bands")
     try:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import bandsaw
+from conftest import needed
 
-fsspec = pytest.importorskip("fsspec")
+fsspec = needed("fsspec")
 
 
 def test_reading(bundle: Path) -> None:
@@ -59,7 +60,7 @@ def test_writing(tmp_path: Path) -> None:
 
 
 def test_pandas(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = needed("pandas")
     path = tmp_path / "a.sparsebundle"
     with bandsaw.create(path, 32 << 20, volname="A") as image:
         image.volume().write_bytes("table.csv", b"name,size\na,1\nb,2\n")
@@ -68,7 +69,7 @@ def test_pandas(tmp_path: Path) -> None:
 
 
 def test_dask(tmp_path: Path) -> None:
-    bag = pytest.importorskip("dask.bag")
+    bag = needed("dask.bag")
     path = tmp_path / "a.sparsebundle"
     with bandsaw.create(path, 32 << 20, volname="A") as image:
         volume = image.volume()
@@ -84,7 +85,7 @@ def test_dask(tmp_path: Path) -> None:
 
 
 def test_duckdb(tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
+    duckdb = needed("duckdb")
     path = tmp_path / "a.sparsebundle"
     with bandsaw.create(path, 32 << 20, volname="A") as image:
         image.volume().write_bytes("table.csv", b"name,size\na,1\nb,2\n")

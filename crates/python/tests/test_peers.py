@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bandsaw
+from conftest import needed
 
 FILES = 40
 
@@ -83,7 +84,7 @@ def compare(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 def test_pyfsapfs(disk: tuple[str, Path]) -> None:
-    pyfsapfs = pytest.importorskip("pyfsapfs")
+    pyfsapfs = needed("pyfsapfs")
     fs, path = disk
     if fs != "apfs":
         pytest.skip("an HFS+ volume")
@@ -98,7 +99,7 @@ def test_pyfsapfs(disk: tuple[str, Path]) -> None:
 
 
 def test_pyfshfs(disk: tuple[str, Path]) -> None:
-    pyfshfs = pytest.importorskip("pyfshfs")
+    pyfshfs = needed("pyfshfs")
     fs, path = disk
     if fs == "apfs":
         pytest.skip("an APFS volume")
@@ -119,7 +120,7 @@ def test_pyfshfs(disk: tuple[str, Path]) -> None:
 
 
 def test_dissect_apfs(disk: tuple[str, Path]) -> None:
-    apfs = pytest.importorskip("dissect.apfs")
+    apfs = needed("dissect.apfs")
     fs, path = disk
     if fs != "apfs":
         pytest.skip("an HFS+ volume")
@@ -146,7 +147,7 @@ def test_dissect_apfs(disk: tuple[str, Path]) -> None:
 
 @pytest.mark.parametrize("name", ["a.asif"])
 def test_dissect_hypervisor(disk: tuple[str, Path], tmp_path: Path, name: str) -> None:
-    asif = pytest.importorskip("dissect.hypervisor.disk.asif")
+    asif = needed("dissect.hypervisor.disk.asif")
     _, path = disk
     with bandsaw.open(path) as image:
         image.convert(tmp_path / name)
@@ -161,7 +162,7 @@ def test_dissect_hypervisor(disk: tuple[str, Path], tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("format", ["UDZO", "UDBZ", "UDSP", "UDRO"])
 def test_pymodi(disk: tuple[str, Path], tmp_path: Path, format: str) -> None:
-    pymodi = pytest.importorskip("pymodi")
+    pymodi = needed("pymodi")
     _, path = disk
     copy = tmp_path / "copy"
     with bandsaw.open(path) as image:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import bandsaw
+from conftest import needed
 
 LETTERS = {"/Letters/a.txt": b"Dear A\n", "/Letters/b.txt": b"Dear B\n"}
 
@@ -24,7 +25,7 @@ def evidence(request: pytest.FixtureRequest, tmp_path: Path, examples: Path) -> 
 
 
 def test_dissect_target(evidence: Path) -> None:
-    pytest.importorskip("dissect.target", exc_type=ImportError)
+    needed("dissect.target")
     from dissect.target import Target
 
     import bandsaw.dissect
@@ -47,7 +48,7 @@ def test_dissect_target(evidence: Path) -> None:
 
 
 def test_dissect_target_with_apfs(tmp_path: Path) -> None:
-    pytest.importorskip("dissect.target", exc_type=ImportError)
+    needed("dissect.target")
     from dissect.target import Target
 
     import bandsaw.dissect
@@ -69,7 +70,7 @@ def test_dissect_target_with_apfs(tmp_path: Path) -> None:
 
 
 def test_tools_of_dissect(evidence: Path) -> None:
-    pytest.importorskip("dissect.target", exc_type=ImportError)
+    needed("dissect.target")
     folder = subprocess.run(
         [sys.executable, "-m", "bandsaw.dissect"], check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -80,7 +81,7 @@ def test_tools_of_dissect(evidence: Path) -> None:
 
 
 def test_pytsk3(evidence: Path) -> None:
-    pytsk3 = pytest.importorskip("pytsk3")
+    pytsk3 = needed("pytsk3")
 
     class DiskInfo(pytsk3.Img_Info):  # type: ignore[misc,name-defined]
         def __init__(self, disk: bandsaw.Disk) -> None:
@@ -102,7 +103,7 @@ def test_pytsk3(evidence: Path) -> None:
 
 
 def test_dfvfs(evidence: Path) -> None:
-    pytest.importorskip("dfvfs")
+    needed("dfvfs")
     from dfvfs.lib import definitions
     from dfvfs.path.factory import Factory
     from dfvfs.resolver import resolver
@@ -127,7 +128,7 @@ def test_dfvfs(evidence: Path) -> None:
 
 
 def test_dfvfs_with_a_passphrase(examples: Path) -> None:
-    pytest.importorskip("dfvfs")
+    needed("dfvfs")
     from dfvfs.lib import definitions, errors
     from dfvfs.path.factory import Factory
     from dfvfs.resolver import resolver
