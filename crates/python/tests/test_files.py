@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import ctypes
 import io
 import os
 import random
@@ -158,6 +160,61 @@ def test_buffers(image: bandsaw.Image) -> None:
         assert file.pread(10, SIZE) == b""
         assert file.pread(10, 1 << 62) == b""
         assert file.tell() == 0
+
+
+def test_buffers_of_other_elements(image: bandsaw.Image) -> None:
+    volume = image.volume()
+    with volume.open("data", buffering=0) as file:
+        for buffer in (
+            array.array("H", bytes(200)),
+            array.array("d", bytes(200)),
+            memoryview(bytearray(200)).cast("I"),
+            memoryview(bytearray(200)).cast("B", (10, 20)),
+            (ctypes.c_uint16 * 100)(),
+        ):
+            file.seek(5)
+            assert file.readinto(buffer) == 200
+            assert bytes(memoryview(buffer).cast("B")) == DATA[5:205]
+            assert file.tell() == 205
+            assert file.pread_into(buffer, 7) == 200
+            assert bytes(memoryview(buffer).cast("B")) == DATA[7:207]
+        with io.BufferedReader(image.open_disk()) as disk:
+            words = array.array("Q", bytes(64))
+            disk.seek(512)
+            assert disk.readinto(words) == 64
+            assert words.tobytes()[:8] == b"EFI PART"
+        # Bytes of a file are no references to objects.
+        with pytest.raises(BufferError):
+            file.pread_into((ctypes.py_object * 2)(), 0)
+        with pytest.raises(BufferError):
+            file.readinto(memoryview(array.array("H", bytes(200)))[::2])
+    numbers = array.array("H", range(1000))
+    assert volume.write_bytes("numbers", numbers) == 2000
+    assert volume.read_bytes("numbers") == numbers.tobytes()
+    with volume.open("numbers", "r+b", buffering=0) as file:
+        assert file.write(array.array("I", [1, 2])) == 8
+        assert file.tell() == 8
+        assert file.pwrite(memoryview(numbers).cast("B").cast("H"), 10) == 2000
+        with pytest.raises(BufferError):
+            file.write(memoryview(numbers)[::2])
+        with pytest.raises(BufferError):
+            file.pwrite(memoryview(numbers)[::-1], 0)
+    assert volume.read_bytes("numbers")[:10] == array.array("I", [1, 2]).tobytes() + numbers.tobytes()[8:10]
+    assert volume.read_bytes("numbers")[10:] == numbers.tobytes()
+    volume.set_xattr("numbers", "com.example", numbers[:4])
+    assert volume.xattrs("numbers") == {"com.example": numbers[:4].tobytes()}
+    with pytest.raises(BufferError):
+        volume.write_bytes("refused", memoryview(numbers)[::2])
+    assert not volume.exists("refused")
+    volume.remove("numbers")
+
+
+def test_an_image_in_an_array(tmp_path: Path, examples: Path) -> None:
+    path = tmp_path / "a.img"
+    bandsaw.create(path, 4 << 20, source=examples / "source", fs="hfs+", format="UDRW").close()
+    with bandsaw.open(path) as image, bandsaw.open(array.array("Q", path.read_bytes())) as other:
+        assert other.size == image.size
+        assert other.checksum() == image.checksum()
 
 
 def test_extents(image: bandsaw.Image) -> None:
