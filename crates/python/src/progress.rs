@@ -2,7 +2,7 @@
 //! looks for signals. So callbacks run in the caller's thread, and Ctrl-C ends an operation at its next safe point.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The reports of an operation.
 #[derive(Default)]
 struct Reports {
+    /// Under one lock: the units done are those of the stage.
     stage: Mutex<Stage>,
-    done: AtomicU64,
     cancelled: AtomicBool,
 }
 
@@ -31,6 +31,8 @@ struct Stage {
     number: u64,
     name: String,
     total: u64,
+    /// Units done.
+    done: u64,
 }
 
 impl Progress for Reports {
@@ -40,12 +42,13 @@ impl Progress for Reports {
             number: stage.number + 1,
             name: name.to_owned(),
             total,
+            done: 0,
         };
-        self.done.store(0, Ordering::Relaxed);
     }
 
     fn advance(&self, n: u64) {
-        self.done.fetch_add(n, Ordering::Relaxed);
+        let mut stage = self.stage.lock();
+        stage.done = stage.done.saturating_add(n);
     }
 
     fn cancelled(&self) -> bool {
@@ -113,7 +116,11 @@ pub(crate) fn run<T: Send>(
         None => return Err(PyRuntimeError::new_err("the operation has no result").into()),
     };
     match stopped {
-        Some(error) => Err(error.into()),
+        Some(error) => {
+            // It may hold an image.
+            py.detach(|| drop(result));
+            Err(error.into())
+        }
         None => Ok(result?),
     }
 }
@@ -122,8 +129,8 @@ pub(crate) fn run<T: Send>(
 struct Listener<'py> {
     receiver: Option<Bound<'py, PyAny>>,
     is_bar: bool,
-    stage: Stage,
-    done: u64,
+    /// What was passed on last.
+    last: Stage,
 }
 
 impl<'py> Listener<'py> {
@@ -135,8 +142,7 @@ impl<'py> Listener<'py> {
         Self {
             receiver,
             is_bar,
-            stage: Stage::default(),
-            done: 0,
+            last: Stage::default(),
         }
     }
 
@@ -146,21 +152,22 @@ impl<'py> Listener<'py> {
             return Ok(());
         };
         let stage = py.detach(|| reports.stage.lock().clone());
-        let done = reports.done.load(Ordering::Relaxed);
-        let is_new = stage.number != self.stage.number;
-        if stage.number == 0 || (!is_new && done == self.done) {
+        if stage == self.last {
             return Ok(());
         }
         if !self.is_bar {
-            receiver.call1((&stage.name, done, stage.total))?;
+            receiver.call1((&stage.name, stage.done, stage.total))?;
         } else {
-            if is_new {
-                self.done = 0;
-                begin(receiver, &stage)?;
-            }
-            receiver.call_method1("update", (done.saturating_sub(self.done),))?;
+            let before = match stage.number == self.last.number {
+                true => self.last.done,
+                false => {
+                    begin(receiver, &stage)?;
+                    0
+                }
+            };
+            receiver.call_method1("update", (stage.done.saturating_sub(before),))?;
         }
-        (self.stage, self.done) = (stage, done);
+        self.last = stage;
         Ok(())
     }
 }

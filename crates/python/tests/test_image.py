@@ -252,6 +252,15 @@ def test_progress(dmg: Path, tmp_path: Path) -> None:
         assert threads == {threading.get_ident()}
         assert reports[-1] == ("checksum", 512 << 20, 512 << 20)
         assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
+        # The units are those of the stage that is named.
+        reports.clear()
+        for number in range(5):
+            image.convert(tmp_path / f"{number}.asif", progress=report)
+        before = ("", 0, 0)
+        for name, done, total in reports:
+            assert done <= total, (name, done, total)
+            assert (name, total) != (before[0], before[2]) or done >= before[1] or done == 0
+            before = (name, done, total)
 
         class Bar:
             total = 0
