@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import bandsaw
 from bandsaw import dmg
+from conftest import needed
 
 
 def test_settings_of_dmgbuild(tmp_path: Path, examples: Path) -> None:
@@ -43,7 +45,7 @@ license = {{"default-language": "en_US", "licenses": {{"en_US": b"Do as you like
         assert volume.readlink("Applications") == "/Applications"
         assert "LPic" in image.info().storage.resource_types  # type: ignore[union-attr]
         assert image.check().sound
-    store = pytest.importorskip("ds_store")
+    store = needed("ds_store")
     (tmp_path / "DS_Store").write_bytes(volume_bytes(target, ".DS_Store"))
     with store.DSStore.open(str(tmp_path / "DS_Store"), "r") as found:
         assert found["Applications"]["Iloc"][:2] == (500, 120)
@@ -72,6 +74,79 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         dmg.build(target)
     with pytest.warns(UserWarning, match="code_sign"):
         dmg.build(target, "App", settings={"code_sign": {"identity": "x"}, "background": "#aabbcc"})
+
+
+def test_a_specification_of_appdmg(tmp_path: Path, examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "recipe"
+    (folder / "build").mkdir(parents=True)
+    (folder / "build/App.txt").write_bytes(b"app")
+    (folder / "back.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    spec = {
+        "title": "From appdmg",
+        "background": "back.png",
+        "format": "ULFO",
+        "window": {"position": {"x": 10, "y": 20}, "size": {"width": 500, "height": 300}},
+        "contents": [
+            {"x": 448, "y": 344, "type": "link", "path": "/Applications"},
+            {"x": 192, "y": 344, "type": "file", "path": "build/App.txt", "hide_extension": True},
+            {"x": 7, "y": 8, "type": "file", "path": "build/App.txt", "name": "Second"},
+            {"x": 5, "y": 6, "type": "position", "path": ".background"},
+        ],
+    }
+    path = folder / "appdmg.json"
+    path.write_text(json.dumps(spec))
+    # Paths start at the folder of the file, not at the current one.
+    monkeypatch.chdir(tmp_path)
+    target = tmp_path / "App.dmg"
+    dmg.build(target, None, path)
+    with bandsaw.open(target) as image:
+        assert image.format == "ULFO"
+        volume = image.volume()
+        assert volume.name == "From appdmg"
+        assert {"App.txt", "Applications", "Second", ".background"} <= set(volume.listdir())
+        assert volume.readlink("Applications") == "/Applications"
+        assert volume.read_bytes("Second") == b"app"
+    for changes, message in [
+        ({"title": None}, "missing 'title'"),
+        ({"contents": None}, "missing 'contents'"),
+        ({"contents": [{"path": "x", "x": 1}]}, "missing 'y'"),
+        ({"contents": [{"path": "x", "x": 1, "y": 1, "type": "folder"}]}, "unknown type 'folder'"),
+        ({"colour": "red"}, "unknown key 'colour'"),
+        ({"background": None, "background-color": "kinda blue"}, "invalid color"),
+        ({"window": 5}, "appdmg.json"),
+    ]:
+        changed = {name: value for name, value in {**spec, **changes}.items() if value is not None}
+        path.write_text(json.dumps(changed))
+        with pytest.raises(bandsaw.Invalid, match=message):
+            dmg.build(tmp_path / "none.dmg", None, path)
+    # Neither is run as a program.
+    (tmp_path / "spec.json").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(bandsaw.Invalid, match="spec.json"):
+        dmg.build(tmp_path / "none.dmg", "A", tmp_path / "spec.json")
+    (tmp_path / "spec.toml").write_text("icon_size = 64")
+    with pytest.raises(bandsaw.Unsupported, match="bandsaw dmg --recipe"):
+        dmg.build(tmp_path / "none.dmg", "A", tmp_path / "spec.toml")
+    assert not (tmp_path / "none.dmg").exists()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_setting_filename_has_precedence(tmp_path: Path, examples: Path) -> None:
+    settings = tmp_path / "settings.py"
+    settings.write_text(
+        f"""
+import os.path
+assert filename == {str(tmp_path / 'given.dmg')!r} and volume_name == "App"
+filename = os.path.join(os.path.dirname(filename), "stated.dmg")
+files = [{str(examples / 'Letters')!r}]
+"""
+    )
+    dmg.build(tmp_path / "given.dmg", "App", settings)
+    assert (tmp_path / "stated.dmg").exists()
+    assert not (tmp_path / "given.dmg").exists()
+    dmg.build("/nowhere/given.dmg", "App", settings={"filename": tmp_path / "other.dmg"})
+    assert (tmp_path / "other.dmg").exists()
+    dmg.build(tmp_path / "given.dmg", "App", settings={"filename": None})
+    assert (tmp_path / "given.dmg").exists()
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path: Path, examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -107,27 +108,41 @@ def build(
     """Builds an image from dmgbuild's settings.
 
     Args:
-        filename: The image.
+        filename: The image; the setting `filename` has precedence.
         volume_name: The name of the volume; the setting `volume_name` has precedence.
-        settings_file: A file of settings in Python, which is run as dmgbuild does, with `defines`.
+        settings_file: A file of settings in Python, which is run as dmgbuild does, with `defines`; or, if its name ends in
+            `.json`, a specification of appdmg, in which paths start at its folder.
         settings: Settings, which have precedence over those of the file. Besides those of dmgbuild, `folder` adds the
             contents of a folder.
         defines: The dictionary `defines` for the file.
         overwrite: True to replace an existing image.
         progress: A function of the stage, the units done and their total, or an object like that of tqdm.
 
-    Settings without an effect on these images are named in a warning. The badge of an icon and the built-in pictures raise
-    `Unsupported`.
+    The format is UDZO unless a setting states it. Settings without an effect on these images are named in a warning. The
+    badge of an icon and the built-in pictures raise `Unsupported`.
     """
     all_settings: dict[str, Any] = {}
     if settings_file is not None:
-        known_names = {"defines": dict(defines or {}), "settings_file": os.fspath(settings_file)}
-        run = runpy.run_path(os.fspath(settings_file), init_globals=known_names)
-        known = _LOOK | _WITHOUT_EFFECT | _OWN
-        all_settings.update((name, value) for name, value in run.items() if name in known and name != "defines")
+        path = os.fspath(settings_file)
+        extension = os.path.splitext(path)[1].lower()
+        if extension == ".json":
+            all_settings.update(_appdmg(path))
+        elif extension == ".toml":
+            raise Unsupported(f"{path}: recipes in TOML are read by the command: bandsaw dmg --recipe")
+        else:
+            known_names = {
+                "defines": dict(defines or {}),
+                "filename": os.fspath(filename),
+                "settings_file": path,
+                "volume_name": volume_name,
+            }
+            run = runpy.run_path(path, init_globals=known_names)
+            known = _LOOK | _WITHOUT_EFFECT | _OWN
+            all_settings.update((name, value) for name, value in run.items() if name in known and name != "defines")
     for name, value in (settings or {}).items():
         all_settings[name.replace("-", "_")] = value
-    _build(os.fspath(filename), volume_name, all_settings, overwrite, progress)
+    target = all_settings.get("filename") or filename
+    _build(os.fspath(target), volume_name, all_settings, overwrite, progress)
 
 
 build_dmg = build
@@ -183,6 +198,98 @@ def _build(filename: str, volume_name: str | None, settings: dict[str, Any], ove
         epoch=_epoch(),
         progress=progress,
     )
+
+
+_APPDMG = frozenset(
+    {
+        "$schema",
+        "background",
+        "background-color",
+        "badge-icon",
+        "code-sign",
+        "compression-level",
+        "contents",
+        "filesystem",
+        "format",
+        "icon",
+        "icon-size",
+        "license",
+        "title",
+        "window",
+    }
+)
+"""The keys of a specification of appdmg, and those that dmgbuild adds."""
+
+
+def _appdmg(path: str) -> dict[str, Any]:
+    """Returns the settings that a specification of appdmg states, with the defaults of appdmg."""
+    with open(path, "rb") as file:
+        try:
+            spec = json.load(file)
+        except ValueError as error:
+            raise Invalid(f"{path}: {error}") from None
+    try:
+        return _settings_of_appdmg(spec, os.path.dirname(path))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        missing = f"missing {error}" if isinstance(error, KeyError) else str(error)
+        raise Invalid(f"{path}: not a specification of appdmg: {missing}") from None
+
+
+def _settings_of_appdmg(spec: Any, folder: str) -> dict[str, Any]:
+    if not isinstance(spec, dict):
+        raise TypeError("expected an object")
+    unknown = sorted(set(spec) - _APPDMG)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}")
+
+    def in_folder(path: str) -> str:
+        return os.path.join(folder, path)
+
+    names = ("badge-icon", "code-sign", "compression-level", "filesystem", "format")
+    settings = {name.replace("-", "_"): spec[name] for name in names if name in spec}
+    settings["volume_name"] = spec["title"]
+    settings["icon_size"] = spec.get("icon-size", 80)
+    for name in ("icon", "license"):
+        if spec.get(name) is not None:
+            # A license may also be dmgbuild's dictionary of languages.
+            settings[name] = in_folder(spec[name]) if isinstance(spec[name], str) else spec[name]
+    background = spec.get("background")
+    if background is not None:
+        is_file = _color(background) is None and not background.startswith("builtin-")
+        settings["background"] = in_folder(background) if is_file else background
+    elif spec.get("background-color") is not None:
+        if _color(spec["background-color"]) is None:
+            raise ValueError(f"invalid color {spec['background-color']!r}")
+        settings["background"] = spec["background-color"]
+    if "window" in spec:
+        place, size = spec["window"].get("position", {}), spec["window"].get("size", {})
+        settings["window_rect"] = (
+            (place.get("x", 100), place.get("y", 100)),
+            (size.get("width", 640), size.get("height", 480)),
+        )
+    files: list[tuple[str, str]] = []
+    symlinks: dict[str, str] = {}
+    places: dict[str, tuple[int, int]] = {}
+    hidden: list[str] = []
+    without_extension: list[str] = []
+    for entry in spec["contents"]:
+        kind, path = entry.get("type", "file"), entry["path"]
+        name = entry.get("name") or os.path.basename(path.rstrip("/"))
+        if kind == "file":
+            files.append((in_folder(path), name))
+        elif kind == "link":
+            symlinks[name] = path
+        elif kind != "position":
+            raise ValueError(f"unknown type {kind!r} of an entry: expected 'file', 'link' or 'position'")
+        places[name] = (entry["x"], entry["y"])
+        if entry.get("hidden"):
+            hidden.append(name)
+        if entry.get("hide_extension"):
+            without_extension.append(name)
+    settings.update(
+        files=files, symlinks=symlinks, icon_locations=places, hide=hidden, hide_extensions=without_extension
+    )
+    return settings
 
 
 def _setting(name: str, value: Any) -> Any:
