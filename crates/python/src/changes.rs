@@ -18,11 +18,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::buffer::Buffer;
+use crate::detached::{Detached, detached};
 use crate::device::Device;
 use crate::failure::Outcome;
 use crate::progress;
 use crate::value::{Value, map};
-use crate::volume::{NativeVolume, changes, not_a_folder, resolve, text};
+use crate::volume::{NativeVolume, PathProblem, changes, not_a_folder, resolve, text};
 
 const LAYER: &str = "volume";
 /// Bytes that are written at a time.
@@ -38,21 +39,22 @@ impl NativeVolume {
         replace: bool,
     ) -> Outcome<NewFile> {
         let (opened, path) = (self.opened()?, text(path)?);
-        Ok(py.detach(|| NewFile::new(changes(&opened)?, &path, replace))?)
+        Ok(py.detach(|| NewFile::new(changes(&opened)?, &path, replace, None))?)
     }
 
-    /// Writes a file as a whole.
+    /// Writes a file as a whole. A new one has the mode `mode`, if that is given.
     fn write(
         &self,
         py: Python<'_>,
         path: &Bound<'_, PyString>,
         data: &Bound<'_, PyAny>,
         replace: bool,
+        mode: Option<u16>,
     ) -> Outcome<usize> {
         let (opened, path, data) = (self.opened()?, text(path)?, Buffer::of(data)?);
         let bytes = data.bytes();
         py.detach(|| -> Result<()> {
-            let file = NewFile::new(changes(&opened)?, &path, replace)?;
+            let file = NewFile::new(changes(&opened)?, &path, replace, mode)?;
             file.fill(bytes)?;
             file.link()
         })?;
@@ -223,7 +225,7 @@ impl NativeVolume {
 #[pyclass(frozen, module = "bandsaw._bandsaw")]
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    fs: Arc<dyn FileSystemMut>,
+    fs: Detached<Arc<dyn FileSystemMut>>,
     dir: NodeId,
     name: String,
     replace: bool,
@@ -232,12 +234,19 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    fn new(fs: &Arc<dyn FileSystemMut>, path: &str, replace: bool) -> Result<Self> {
+    fn new(
+        fs: &Arc<dyn FileSystemMut>,
+        path: &str,
+        replace: bool,
+        mode: Option<u16>,
+    ) -> Result<Self> {
         let (dir, name) = parent(&**fs, path)?;
         let there = fs.lookup(dir, name)?;
         match &there {
             Some(there) if there.kind == FileKind::Folder => {
-                return Err(Error::new(Kind::Conflict, LAYER, "is a folder").named(path));
+                return Err(Error::new(Kind::Conflict, LAYER, "cannot be replaced by a file")
+                    .named(path)
+                    .caused_by(PathProblem::IsAFolder));
             }
             Some(_) if !replace => {
                 return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(path));
@@ -245,6 +254,7 @@ impl NewFile {
             _ => {}
         }
         let mut new = NewNode::new(NewKind::File);
+        new.mode = mode.unwrap_or(new.mode);
         if let Some(there) = there.as_ref().filter(|there| there.kind == FileKind::File) {
             new = NewNode {
                 mode: there.mode,
@@ -256,7 +266,7 @@ impl NewFile {
             };
         }
         let file = Self {
-            fs: fs.clone(),
+            fs: Detached::new(fs.clone()),
             dir,
             name: name.to_owned(),
             replace,
@@ -333,7 +343,7 @@ impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(node) = self.node.lock().take() {
             // The next change of the volume deletes it as well.
-            let _ = self.fs.discard_unlinked(node);
+            detached(|| drop(self.fs.discard_unlinked(node)));
         }
     }
 }

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Buffer;
+use crate::detached::{Detached, Shared};
 use crate::failure::Outcome;
 
 /// Bytes that are read or written between two looks for signals.
@@ -20,17 +21,17 @@ const PIECE: usize = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Device {
     /// `None` once closed.
-    device: RwLock<Option<Arc<dyn BlockDevice>>>,
+    device: RwLock<Option<Shared<Arc<dyn BlockDevice>>>>,
 }
 
 impl Device {
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
         Self {
-            device: RwLock::new(Some(device)),
+            device: RwLock::new(Some(Detached::shared(device))),
         }
     }
 
-    fn device(&self) -> Outcome<Arc<dyn BlockDevice>> {
+    fn device(&self) -> Outcome<Shared<Arc<dyn BlockDevice>>> {
         let device = self.device.read().clone();
         Ok(device.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?)
     }
@@ -76,7 +77,7 @@ impl Device {
             .ok_or_else(|| too_large(size))?;
         // Refused here if there is no memory for it.
         Ok(PyBytes::new_with(py, size, |bytes| {
-            Ok(read(py, &*device, bytes, offset)?)
+            Ok(read(py, &***device, bytes, offset)?)
         })?)
     }
 
@@ -87,7 +88,7 @@ impl Device {
         let left = device.info().len.saturating_sub(offset);
         let bytes = buffer.bytes_mut();
         let size = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        read(py, &*device, &mut bytes[..size], offset)?;
+        read(py, &***device, &mut bytes[..size], offset)?;
         Ok(size)
     }
 
@@ -158,9 +159,10 @@ impl Device {
     }
 
     /// Releases the device. Requests of other threads that have begun are completed.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self) {
+        // In a variable, so that it is not dropped while the lock is held.
         let device = self.device.write().take();
-        py.detach(|| drop(device));
+        drop(device);
     }
 }
 

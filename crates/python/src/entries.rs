@@ -12,6 +12,7 @@ use bandsaw::{Error, Kind, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::detached::Detached;
 use crate::failure::Outcome;
 
 /// Entries of a folder that are kept in memory at a time.
@@ -320,7 +321,7 @@ impl Entries {
             above: None,
         };
         Self(Mutex::new(Walk {
-            fs,
+            fs: Detached::new(fs),
             recursive,
             may_change,
             ahead: vec![top],
@@ -354,7 +355,7 @@ impl Entries {
 /// The state of an iteration.
 #[derive(Debug)]
 struct Walk {
-    fs: Arc<dyn FileSystem>,
+    fs: Detached<Arc<dyn FileSystem>>,
     recursive: bool,
     may_change: bool,
     /// Folders to list, the next one last.
@@ -450,7 +451,7 @@ impl Walk {
 
     /// Lists the rest of a large folder in a thread, which waits until a batch is taken. It ends when the receiver is dropped.
     fn rest_of(&self, id: NodeId, known: usize) -> Result<Receiver<Result<Vec<Entry>>>> {
-        let fs = self.fs.clone();
+        let fs = Arc::clone(&*self.fs);
         let (sender, receiver) = sync_channel(1);
         let list = move || {
             let (mut skipped, mut batch) = (0, Vec::with_capacity(BATCH));

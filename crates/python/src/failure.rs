@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use crate::volume::PathProblem;
+
 /// The result of a function that Python calls.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
@@ -45,11 +47,16 @@ impl From<Failure> for PyErr {
 
 /// Returns the exception for an error. An exception that a file object raised is its cause.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    let (cause, errno) = causes(py, error);
+    let Causes {
+        exception: cause,
+        errno,
+        problem,
+    } = causes(py, error);
     let facts = PyDict::new(py);
     let info = ErrorInfo::new(error);
     facts.set_item("kind", info.kind)?;
     facts.set_item("reason", info.reason)?;
+    facts.set_item("problem", problem.map(PathProblem::name))?;
     facts.set_item("layer", info.layer)?;
     facts.set_item("offset", info.offset)?;
     facts.set_item("name", info.name)?;
@@ -73,18 +80,29 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(raised)
 }
 
-/// Returns the exception and the number of the system's error among the causes.
-fn causes(py: Python<'_>, error: &Error) -> (Option<PyErr>, Option<i32>) {
-    let (mut exception, mut errno) = (None, None);
+/// What the causes of an error say.
+#[derive(Default)]
+struct Causes {
+    /// The exception that a file object raised.
+    exception: Option<PyErr>,
+    /// The number of the system's error.
+    errno: Option<i32>,
+    problem: Option<PathProblem>,
+}
+
+fn causes(py: Python<'_>, error: &Error) -> Causes {
+    let mut found = Causes::default();
     let mut at: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = at {
         if let Some(raised) = error.downcast_ref::<PyErr>() {
-            exception = exception.or_else(|| Some(raised.clone_ref(py)));
+            let exception = found.exception.take();
+            found.exception = exception.or_else(|| Some(raised.clone_ref(py)));
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            errno = errno.or_else(|| error.raw_os_error());
+            found.errno = found.errno.or_else(|| error.raw_os_error());
         }
+        found.problem = found.problem.or(error.downcast_ref().copied());
         at = error.source();
     }
-    (exception, errno)
+    found
 }

@@ -96,11 +96,7 @@ impl BlockDevice for SourceDevice {
                 buf.copy_from_slice(bytes);
                 Ok(())
             }
-            Source::Object(object) => object.read_at(offset, buf).map_err(|error| {
-                Error::new(Kind::Io, LAYER, "cannot read")
-                    .at(offset)
-                    .caused_by(error)
-            }),
+            Source::Object(object) => object.read_at(offset, buf),
         }
     }
 
@@ -156,19 +152,33 @@ impl FileObject {
         })
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> PyResult<()> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut piece = self.piece.lock();
-        Python::attach(|py| {
-            let mut done = 0;
-            while done < buf.len() {
-                let at = offset + done as u64;
-                match self.read_piece(py, &mut piece, at, &mut buf[done..])? {
-                    0 => return Err(PyEOFError::new_err("the file object ended early")),
-                    count => done += count,
-                }
+        let failed = |message| Error::new(Kind::Io, LAYER, message).at(offset);
+        match Python::try_attach(|py| self.fill(py, &mut piece, offset, buf)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(cause)) => Err(failed("cannot read").caused_by(cause)),
+            None => Err(failed("cannot read: the interpreter has ended")),
+        }
+    }
+
+    /// Fills `buf` from `offset`.
+    fn fill(
+        &self,
+        py: Python<'_>,
+        piece: &mut Option<Py<PyByteArray>>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> PyResult<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match self.read_piece(py, piece, at, &mut buf[done..])? {
+                0 => return Err(PyEOFError::new_err("the file object ended early")),
+                count => done += count,
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Reads at most [`PIECE`] bytes at `offset`, and returns their number.

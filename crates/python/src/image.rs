@@ -13,6 +13,7 @@ use bandsaw::{Error, Kind, Result};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::detached::{Detached, Shared};
 use crate::device::Device;
 use crate::failure::Outcome;
 use crate::file_object;
@@ -28,7 +29,7 @@ pub(crate) struct NativeImage {
     place: ImageSource,
     options: ImageOptions,
     /// `None` while released, and once closed.
-    image: RwLock<Option<Arc<Image>>>,
+    image: RwLock<Option<Shared<Image>>>,
 }
 
 /// The place of an image.
@@ -56,7 +57,7 @@ impl ImageSource {
 }
 
 impl NativeImage {
-    pub(crate) fn image(&self) -> Outcome<Arc<Image>> {
+    pub(crate) fn image(&self) -> Outcome<Shared<Image>> {
         let image = self.image.read().clone();
         Ok(image.ok_or_else(|| PyValueError::new_err("the image is closed"))?)
     }
@@ -126,17 +127,18 @@ impl NativeImage {
     }
 
     /// Closes the image, so that an operation can open it.
-    fn release(&self, py: Python<'_>) {
+    fn release(&self) {
+        // In a variable, so that it is not dropped while the lock is held: what it drops may call Python.
         let image = self.image.write().take();
-        py.detach(|| drop(image));
+        drop(image);
     }
 
     /// Opens the image as it was opened before.
     fn reopen(&self, py: Python<'_>) -> Outcome {
         let image = py.detach(|| self.place.open(&self.options.opening()))?;
-        let before = self.image.write().replace(Arc::new(image));
-        // Not while the lock is held: what it drops may call Python.
-        py.detach(|| drop(before));
+        let before = self.image.write().replace(Detached::shared(image));
+        // As in `release`.
+        drop(before);
         Ok(())
     }
 

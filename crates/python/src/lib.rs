@@ -6,6 +6,7 @@
 mod buffer;
 mod changes;
 mod create;
+mod detached;
 mod device;
 mod dmg;
 mod entries;

@@ -1,5 +1,6 @@
 //! An open volume as a native object: reading. `changes.rs` has what changes it.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use crate::detached::{Detached, Shared, detached};
 use crate::device::Device;
 use crate::entries::{DirEntry, Entries, Stat};
 use crate::failure::Outcome;
@@ -30,11 +32,11 @@ const SMALL: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct NativeVolume {
     /// `None` once closed.
-    opened: RwLock<Option<OpenVolume>>,
+    opened: RwLock<Option<Shared<OpenVolume>>>,
 }
 
 /// The interfaces of a volume.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct OpenVolume {
     pub(crate) fs: Arc<dyn FileSystem>,
     /// `None`: open for reading.
@@ -44,17 +46,13 @@ pub(crate) struct OpenVolume {
 impl NativeVolume {
     pub(crate) fn new(opened: OpenVolume) -> Self {
         Self {
-            opened: RwLock::new(Some(opened)),
+            opened: RwLock::new(Some(Detached::shared(opened))),
         }
     }
 
-    pub(crate) fn opened(&self) -> Outcome<OpenVolume> {
+    pub(crate) fn opened(&self) -> Outcome<Shared<OpenVolume>> {
         let opened = self.opened.read().clone();
         Ok(opened.ok_or_else(|| PyValueError::new_err("the volume is closed"))?)
-    }
-
-    pub(crate) fn fs(&self) -> Outcome<Arc<dyn FileSystem>> {
-        Ok(self.opened()?.fs)
     }
 }
 
@@ -62,8 +60,8 @@ impl NativeVolume {
 impl NativeVolume {
     /// Returns the properties and the usage.
     fn info(&self, py: Python<'_>) -> Outcome<Value> {
-        let fs = self.fs()?;
-        let of = py.detach(|| fs.volume());
+        let opened = self.opened()?;
+        let of = py.detach(|| opened.fs.volume());
         Ok(map! {
             "file_system": of.format,
             "name": of.name,
@@ -94,14 +92,14 @@ impl NativeVolume {
 
     /// Returns the attributes of the object at a path; of the target of a symbolic link if `follow`.
     fn stat(&self, py: Python<'_>, path: &Bound<'_, PyString>, follow: bool) -> Outcome<Stat> {
-        let (fs, path) = (self.fs()?, text(path)?);
-        Ok(Stat::new(py.detach(|| resolve(&*fs, &path, follow))?))
+        let (opened, path) = (self.opened()?, text(path)?);
+        Ok(Stat::new(py.detach(|| resolve(&*opened.fs, &path, follow))?))
     }
 
     /// Returns the attributes of the object with this number.
     fn stat_node(&self, py: Python<'_>, node: u64) -> Outcome<Stat> {
-        let fs = self.fs()?;
-        Ok(Stat::new(py.detach(|| fs.attributes(NodeId(node)))?))
+        let opened = self.opened()?;
+        Ok(Stat::new(py.detach(|| opened.fs.attributes(NodeId(node)))?))
     }
 
     /// Returns an iterator over the entries of the folder at a path.
@@ -118,7 +116,7 @@ impl NativeVolume {
         }
         let path = format!("/{}", path.trim_matches('/'));
         Ok(Entries::new(
-            opened.fs,
+            opened.fs.clone(),
             (found.id, &path),
             recursive,
             opened.changes.is_some(),
@@ -137,9 +135,9 @@ impl NativeVolume {
 
     /// Returns all of a fork.
     fn read<'py>(&self, py: Python<'py>, node: u64, fork: &str) -> Outcome<Bound<'py, PyBytes>> {
-        let (fs, fork) = (self.fs()?, fork_of(fork)?);
+        let (opened, fork) = (self.opened()?, fork_of(fork)?);
         let read = || -> Result<_> {
-            let device = fs.open(NodeId(node), fork)?;
+            let device = opened.fs.open(NodeId(node), fork)?;
             match usize::try_from(device.info().len) {
                 Ok(length) if length <= SMALL => Ok(Ok(device.read_vec(0, length)?)),
                 _ => Ok(Err(device)),
@@ -166,14 +164,14 @@ impl NativeVolume {
 
     /// Returns the target of a symbolic link.
     fn readlink(&self, py: Python<'_>, node: u64) -> Outcome<String> {
-        let fs = self.fs()?;
-        Ok(py.detach(|| fs.read_link(NodeId(node)))?)
+        let opened = self.opened()?;
+        Ok(py.detach(|| opened.fs.read_link(NodeId(node)))?)
     }
 
     /// Returns the names of the extended attributes.
     fn xattrs(&self, py: Python<'_>, node: u64) -> Outcome<Vec<String>> {
-        let fs = self.fs()?;
-        Ok(py.detach(|| fs.xattrs(NodeId(node)))?)
+        let opened = self.opened()?;
+        Ok(py.detach(|| opened.fs.xattrs(NodeId(node)))?)
     }
 
     /// Returns the value of an extended attribute.
@@ -183,9 +181,9 @@ impl NativeVolume {
         node: u64,
         name: &str,
     ) -> Outcome<Option<Bound<'py, PyBytes>>> {
-        let fs = self.fs()?;
+        let opened = self.opened()?;
         let value = py.detach(|| -> Result<_> {
-            let Some(value) = fs.xattr(NodeId(node), name)? else {
+            let Some(value) = opened.fs.xattr(NodeId(node), name)? else {
                 return Ok(None);
             };
             let length = usize::try_from(value.info().len).unwrap_or(usize::MAX);
@@ -207,7 +205,7 @@ impl NativeVolume {
         setuid: bool,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> Outcome<Value> {
-        let (fs, path) = (self.fs()?, text(path)?);
+        let (opened, path) = (self.opened()?, text(path)?);
         let options = export::FolderOptions {
             overwrite,
             special_files,
@@ -215,8 +213,8 @@ impl NativeVolume {
             ..export::FolderOptions::default()
         };
         let done = progress::run(py, progress, |progress| match tar {
-            true => to_archive(&*fs, &path, &target, overwrite, progress),
-            false => export::to_folder(&*fs, &path, &target, &options, progress),
+            true => to_archive(&*opened.fs, &path, &target, overwrite, progress),
+            false => export::to_folder(&*opened.fs, &path, &target, &options, progress),
         })?;
         Ok(exported(&done))
     }
@@ -224,27 +222,33 @@ impl NativeVolume {
     /// Makes everything durable.
     fn sync(&self, py: Python<'_>) -> Outcome {
         let opened = self.opened()?;
-        Ok(py.detach(|| opened.changes.map_or(Ok(()), |changes| changes.sync()))?)
+        Ok(py.detach(|| opened.changes.as_ref().map_or(Ok(()), |changes| changes.sync()))?)
     }
 
     /// Releases the volume. One that was open for changes is marked as clean.
     fn close(&self, py: Python<'_>) -> Outcome {
         let opened = self.opened.write().take();
-        Ok(py.detach(|| match opened {
-            Some(OpenVolume {
-                changes: Some(changes),
-                ..
-            }) => changes.unmount(),
-            _ => Ok(()),
-        })?)
+        let Some(opened) = opened else {
+            return Ok(());
+        };
+        Ok(py.detach(|| opened.unmount())?)
+    }
+}
+
+impl OpenVolume {
+    /// Marks a volume that is open for changes as clean.
+    fn unmount(&self) -> Result<()> {
+        self.changes
+            .as_ref()
+            .map_or(Ok(()), |changes| changes.unmount())
     }
 }
 
 impl Drop for NativeVolume {
     fn drop(&mut self) {
         // A volume that was not closed is marked as clean nevertheless; errors cannot be raised here.
-        if let Some(changes) = self.opened.get_mut().take().and_then(|one| one.changes) {
-            let _ = changes.unmount();
+        if let Some(opened) = self.opened.get_mut().take() {
+            detached(|| drop(opened.unmount()));
         }
     }
 }
@@ -274,8 +278,41 @@ pub(crate) fn fork_of(name: &str) -> Outcome<Fork> {
 }
 
 pub(crate) fn not_a_folder(path: &str) -> Error {
-    Error::new(Kind::NotFound, LAYER, "not a folder").named(path)
+    Error::new(Kind::NotFound, LAYER, "cannot be followed")
+        .named(path)
+        .caused_by(PathProblem::NotAFolder)
 }
+
+/// A problem with a path for which the system has an error number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathProblem {
+    NotAFolder,
+    IsAFolder,
+    SymlinkLoop,
+}
+
+impl PathProblem {
+    /// Returns the name by which `bandsaw.errors` chooses the class.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::NotAFolder => "not_a_folder",
+            Self::IsAFolder => "is_a_folder",
+            Self::SymlinkLoop => "symlink_loop",
+        }
+    }
+}
+
+impl fmt::Display for PathProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAFolder => "not a folder",
+            Self::IsAFolder => "is a folder",
+            Self::SymlinkLoop => "too many symbolic links (limit 40)",
+        })
+    }
+}
+
+impl std::error::Error for PathProblem {}
 
 /// Returns the object at a path. Symbolic links in it are followed within the volume; that at its end if `follow`.
 pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, follow: bool) -> Result<Attributes> {
@@ -301,10 +338,9 @@ pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, follow: bool) -> Result<A
         if found.kind == FileKind::Symlink && (follow || !ahead.is_empty()) {
             links += 1;
             if links > MAX_LINKS {
-                return Err(
-                    Error::new(Kind::Limit, LAYER, "too many symbolic links (limit 40)")
-                        .named(path),
-                );
+                return Err(Error::new(Kind::Limit, LAYER, "cannot be followed")
+                    .named(path)
+                    .caused_by(PathProblem::SymlinkLoop));
             }
             let target = fs.read_link(found.id)?;
             if target.starts_with('/') {

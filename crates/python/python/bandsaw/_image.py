@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import threading
@@ -59,7 +60,7 @@ def open(
 
     Args:
         source: A path, a URL (`s3://`, `https://`), bytes or another buffer, or a binary file object. A file object is used
-            by one thread at a time, and must stay open as long as the image.
+            by one thread at a time, and must stay open as long as the image, which is closed with the interpreter if not before.
         passphrase: The passphrase of the image, or of an encrypted volume in it.
         key: The private key of a certificate (PEM, as text or the path of a file), the recovery key of a volume, or the key of
             an encrypted archive (32 bytes, or their base64 or hexadecimal digits).
@@ -106,7 +107,24 @@ def open(
         physical_volumes=[os.fspath(one) for one in physical_volumes],
         system_files=system_files,
     )
-    return Image(native, of_volumes)
+    image = Image(native, of_volumes)
+    if object is not None:
+        _over_objects.add(image)
+    return image
+
+
+_over_objects: weakref.WeakSet[Image] = weakref.WeakSet()
+"""Images over objects of Python. Their threads read ahead through the interpreter, and must have ended before it does."""
+
+
+def _close_at_exit() -> None:
+    for image in list(_over_objects):
+        image.close()
+
+
+atexit.register(_close_at_exit)
+# The threads are not those of a child process.
+os.register_at_fork(after_in_child=_over_objects.clear)
 
 
 def _source(source: Any) -> tuple[str, Any, int | None]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import posixpath
+import errno
+import os
 import stat as _stat
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, cast
 
+from .errors import IsAFolder, NotAFolder, NotFound, SymlinkLoop
+
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from typing_extensions import Buffer
 
@@ -19,8 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["VolumePath"]
 
 
+_UMASK = 0o022
+"""Bits that new files and folders do not have: those of the usual umask."""
+_MAX_LINKS = 40
+
+
 class VolumePath:
     """A path in a volume. It follows `pathlib.Path`; symbolic links are followed within the volume.
+
+    All paths are absolute. `rename` does not replace an existing file; `replace` does. There is no `owner`, `group`, `cwd`,
+    `home` or `expanduser`: a volume has no users.
 
     >>> import bandsaw
     >>> with bandsaw.open(example("Docs.sparsebundle")) as image:
@@ -58,10 +69,24 @@ class VolumePath:
         return self._volume is other._volume and self._pure == other._pure
 
     def __lt__(self, other: VolumePath) -> bool:
+        if not isinstance(other, VolumePath):
+            return NotImplemented
         return self._pure < other._pure
 
     def __le__(self, other: VolumePath) -> bool:
+        if not isinstance(other, VolumePath):
+            return NotImplemented
         return self._pure <= other._pure
+
+    def __gt__(self, other: VolumePath) -> bool:
+        if not isinstance(other, VolumePath):
+            return NotImplemented
+        return self._pure > other._pure
+
+    def __ge__(self, other: VolumePath) -> bool:
+        if not isinstance(other, VolumePath):
+            return NotImplemented
+        return self._pure >= other._pure
 
     def __truediv__(self, other: str | VolumePath) -> VolumePath:
         return self._with(self._pure / str(other))
@@ -74,6 +99,21 @@ class VolumePath:
     def volume(self) -> Volume:
         """The volume."""
         return self._volume
+
+    @property
+    def drive(self) -> str:
+        """Empty, as everywhere but on Windows."""
+        return ""
+
+    @property
+    def root(self) -> str:
+        """The root, `/`."""
+        return "/"
+
+    @property
+    def anchor(self) -> str:
+        """The root, `/`."""
+        return "/"
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -118,6 +158,10 @@ class VolumePath:
         """Returns true: paths in a volume begin at its root."""
         return True
 
+    def absolute(self) -> VolumePath:
+        """Returns the path."""
+        return self
+
     def with_name(self, name: str) -> VolumePath:
         """Returns the path with another last part."""
         return self._with(self._pure.with_name(name))
@@ -130,13 +174,13 @@ class VolumePath:
         """Returns the path with another suffix."""
         return self._with(self._pure.with_suffix(suffix))
 
-    def relative_to(self, other: str | VolumePath) -> PurePosixPath:
+    def relative_to(self, *other: str | VolumePath) -> PurePosixPath:
         """Returns the path relative to a folder."""
-        return self._pure.relative_to(str(other))
+        return self._pure.relative_to(str(self._with(PurePosixPath("/", *map(str, other)))))
 
-    def is_relative_to(self, other: str | VolumePath) -> bool:
+    def is_relative_to(self, *other: str | VolumePath) -> bool:
         """Returns true if the path is the folder or in it."""
-        return self._pure.is_relative_to(str(other))
+        return self._pure.is_relative_to(str(self._with(PurePosixPath("/", *map(str, other)))))
 
     def match(self, pattern: str) -> bool:
         """Returns true if the path matches a pattern."""
@@ -151,57 +195,119 @@ class VolumePath:
         return self.stat(follow_symlinks=False)
 
     def _mode(self, follow_symlinks: bool = True) -> int:
+        """Returns the mode; 0 if there is nothing, or a symbolic link to nothing or to itself."""
         try:
             return self.stat(follow_symlinks=follow_symlinks).st_mode
-        except FileNotFoundError:
+        except (NotFound, SymlinkLoop):
             return 0
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Returns true if there is an object at the path."""
         return self._mode(follow_symlinks) != 0
 
-    def is_dir(self) -> bool:
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Returns true for a folder."""
-        return _stat.S_ISDIR(self._mode())
+        return _stat.S_ISDIR(self._mode(follow_symlinks))
 
-    def is_file(self) -> bool:
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Returns true for a file."""
-        return _stat.S_ISREG(self._mode())
+        return _stat.S_ISREG(self._mode(follow_symlinks))
 
     def is_symlink(self) -> bool:
         """Returns true for a symbolic link."""
         return _stat.S_ISLNK(self._mode(follow_symlinks=False))
 
+    def is_mount(self) -> bool:
+        """Returns true for the root."""
+        return self._pure == PurePosixPath("/")
+
+    def is_fifo(self) -> bool:
+        """Returns true for a named pipe."""
+        return _stat.S_ISFIFO(self._mode())
+
+    def is_socket(self) -> bool:
+        """Returns true for a socket."""
+        return _stat.S_ISSOCK(self._mode())
+
+    def is_block_device(self) -> bool:
+        """Returns true for a block device."""
+        return _stat.S_ISBLK(self._mode())
+
+    def is_char_device(self) -> bool:
+        """Returns true for a character device."""
+        return _stat.S_ISCHR(self._mode())
+
+    def samefile(self, other_path: str | VolumePath) -> bool:
+        """Returns true if the other path leads to the same object."""
+        other = other_path if isinstance(other_path, VolumePath) else VolumePath(self._volume, other_path)
+        return self._volume is other._volume and self.stat().st_ino == other.stat().st_ino
+
     def readlink(self) -> PurePosixPath:
-        """Returns the target of a symbolic link."""
+        """Returns the target of a symbolic link, which may be relative."""
         return PurePosixPath(self._volume.readlink(str(self)))
 
-    def resolve(self) -> VolumePath:
-        """Returns the path without `..`. Symbolic links stay."""
-        return self._with(PurePosixPath(posixpath.normpath(str(self._pure))))
+    def resolve(self, strict: bool = False) -> VolumePath:
+        """Returns the path without symbolic links and `..`.
+
+        What does not exist stays as it is, and so does a link to itself; with `strict`, they raise `NotFound` and `SymlinkLoop`.
+        """
+        if strict:
+            self.stat()
+        found = PurePosixPath("/")
+        ahead = list(reversed(self._pure.parts[1:]))
+        links = 0
+        while ahead:
+            part = ahead.pop()
+            if part == "..":
+                found = found.parent
+                continue
+            inner = found / part
+            try:
+                is_link = _stat.S_ISLNK(self._volume.lstat(str(inner)).st_mode)
+            except NotFound:
+                is_link = False
+            if is_link and links < _MAX_LINKS:
+                links += 1
+                target = PurePosixPath(self._volume.readlink(str(inner)))
+                if target.is_absolute():
+                    found = PurePosixPath("/")
+                ahead.extend(part for part in reversed(target.parts) if part != "/")
+            else:
+                found = inner
+        return self._with(found)
 
     def iterdir(self) -> Iterator[VolumePath]:
         """Returns an iterator over the entries of the folder."""
         for entry in self._volume.scandir(str(self)):
             yield self._with(self._pure / entry.name)
 
-    def walk(self) -> Iterator[tuple[VolumePath, list[str], list[str]]]:
+    def walk(
+        self,
+        top_down: bool = True,
+        on_error: Callable[[Exception], object] | None = None,
+        follow_symlinks: bool = False,
+    ) -> Iterator[tuple[VolumePath, list[str], list[str]]]:
         """Returns an iterator as `pathlib.Path.walk` does."""
-        for folder, folders, files in self._volume.walk(str(self)):
+        for folder, folders, files in self._volume.walk(str(self), top_down, on_error, follow_symlinks):
             yield self._with(PurePosixPath(folder)), folders, files
 
-    def glob(self, pattern: str) -> Iterator[VolumePath]:
-        """Returns an iterator over the objects below the folder that match a pattern."""
-        for path in self._volume.glob(pattern, str(self)):
+    def glob(self, pattern: str, *, case_sensitive: bool | None = None) -> Iterator[VolumePath]:
+        """Returns an iterator over the objects below the folder that match a pattern, as `Volume.glob` does."""
+        if pattern.startswith("/"):
+            raise NotImplementedError("Non-relative patterns are unsupported")
+        for path in self._volume.glob(pattern, str(self), case_sensitive=case_sensitive is not False):
             yield self._with(PurePosixPath(path))
 
-    def rglob(self, pattern: str) -> Iterator[VolumePath]:
+    def rglob(self, pattern: str, *, case_sensitive: bool | None = None) -> Iterator[VolumePath]:
         """Returns the same for the pattern at any depth."""
-        return self.glob(f"**/{pattern}")
+        if pattern.startswith("/"):
+            raise NotImplementedError("Non-relative patterns are unsupported")
+        return self.glob(f"**/{pattern}", case_sensitive=case_sensitive)
 
     def open(
         self,
         mode: str = "r",
+        buffering: int = -1,
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
@@ -209,7 +315,9 @@ class VolumePath:
         fork: str = "data",
     ) -> io.IOBase:
         """Opens the file, as text unless the mode says otherwise."""
-        return self._volume.open(str(self), mode, fork=fork, encoding=encoding, errors=errors, newline=newline)
+        return self._volume.open(
+            str(self), mode, fork=fork, buffering=buffering, encoding=encoding, errors=errors, newline=newline
+        )
 
     def read_bytes(self) -> bytes:
         """Returns the contents."""
@@ -217,25 +325,27 @@ class VolumePath:
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
         """Returns the contents as text."""
-        with cast("io.TextIOWrapper", self.open("r", encoding, errors)) as file:
+        with cast("io.TextIOWrapper", self.open("r", -1, encoding, errors)) as file:
             return file.read()
 
     def write_bytes(self, data: Buffer) -> int:
         """Writes the file as a whole."""
         return self._volume.write_bytes(str(self), data)
 
-    def write_text(self, data: str, encoding: str | None = None, errors: str | None = None) -> int:
+    def write_text(
+        self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+    ) -> int:
         """Writes the file as text."""
-        with cast("io.TextIOWrapper", self.open("w", encoding, errors)) as file:
+        with cast("io.TextIOWrapper", self.open("w", -1, encoding, errors, newline)) as file:
             return file.write(data)
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Creates a folder."""
-        self._volume.mkdir(str(self), mode, parents=parents, exist_ok=exist_ok)
+        """Creates a folder, with the permissions that a umask of 022 leaves."""
+        self._volume.mkdir(str(self), mode & ~_UMASK, parents=parents, exist_ok=exist_ok)
 
-    def touch(self, exist_ok: bool = True) -> None:
-        """Creates an empty file, or sets the date of an existing one."""
-        self._volume.touch(str(self), exist_ok=exist_ok)
+    def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:
+        """Creates an empty file, with the permissions that a umask of 022 leaves, or sets the date of an existing one."""
+        self._volume.touch(str(self), mode=mode & ~_UMASK, exist_ok=exist_ok)
 
     def rename(self, target: str | VolumePath) -> VolumePath:
         """Moves the object; an existing one is not replaced."""
@@ -250,26 +360,34 @@ class VolumePath:
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes a file or link."""
         try:
+            if _stat.S_ISDIR(self.lstat().st_mode):
+                raise IsAFolder(errno.EISDIR, os.strerror(errno.EISDIR), str(self))
             self._volume.remove(str(self))
-        except FileNotFoundError:
-            if not missing_ok:
+        except NotFound as error:
+            if not missing_ok or isinstance(error, NotAFolder):
                 raise
 
     def rmdir(self) -> None:
         """Removes an empty folder."""
+        if not _stat.S_ISDIR(self.lstat().st_mode):
+            raise NotAFolder(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self))
         self._volume.remove(str(self))
 
-    def symlink_to(self, target: str | VolumePath) -> None:
-        """Makes the path a symbolic link."""
+    def symlink_to(self, target: str | VolumePath, target_is_directory: bool = False) -> None:
+        """Makes the path a symbolic link. `target_is_directory` is without effect, as everywhere but on Windows."""
         self._volume.symlink(str(target), str(self))
 
     def hardlink_to(self, target: str | VolumePath) -> None:
         """Makes the path another name of a file."""
         self._volume.link(str(target), str(self))
 
-    def chmod(self, mode: int) -> None:
+    def chmod(self, mode: int, *, follow_symlinks: bool = True) -> None:
         """Sets the permission bits."""
-        self._volume.set_attributes(str(self), mode=mode)
+        self._volume.set_attributes(str(self), mode=mode, follow_symlinks=follow_symlinks)
+
+    def lchmod(self, mode: int) -> None:
+        """Sets the permission bits; those of a symbolic link itself."""
+        self.chmod(mode, follow_symlinks=False)
 
     def xattrs(self) -> dict[str, bytes]:
         """Returns the extended attributes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat as _stat
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Literal, cast, overload
 
 from . import _bandsaw
 from ._files import PIECE, DeviceFile
-from .errors import Invalid, NotFound
+from .errors import Corrupt, Invalid, IsAFolder, NotFound, SymlinkLoop
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
     from types import TracebackType
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from ._reports import Added, Extracted, VolumeFacts
 
     Name = str | VolumePath | DirEntry
+    _Above = tuple[int, "_Above | None"]
+    """The number of a folder, and the folders above it."""
 
 __all__ = ["Volume"]
 
@@ -187,10 +191,10 @@ class Volume:
         return self.stat(path, follow_symlinks=False)
 
     def exists(self, path: Name) -> bool:
-        """Returns true if there is an object at a path."""
+        """Returns true if there is an object at a path; false for a symbolic link to nothing, or to itself."""
         try:
             self.stat(path)
-        except FileNotFoundError:
+        except (NotFound, SymlinkLoop):
             return False
         return True
 
@@ -223,59 +227,116 @@ class Volume:
         top: Name = "/",
         topdown: bool = True,
         onerror: Callable[[Exception], object] | None = None,
+        followlinks: bool = False,
     ) -> Iterator[tuple[str, list[str], list[str]]]:
-        """Returns an iterator as `os.walk` does. Symbolic links to folders are not followed."""
-        folder = "/" + _text(top).strip("/")
-        folders: list[str] = []
-        files: list[str] = []
-        try:
-            for entry in self.scandir(folder):
-                (folders if entry.is_dir() else files).append(entry.name)
-        except Exception as error:
-            if onerror is not None:
-                onerror(error)
-            return
-        if topdown:
-            yield folder, folders, files
-        for name in folders:
-            yield from self.walk(f"{folder.rstrip('/')}/{name}", topdown, onerror)
-        if not topdown:
-            yield folder, folders, files
+        """Returns an iterator as `os.walk` does: folders may be removed from the list that is returned before their contents.
 
-    def glob(self, pattern: str, top: Name = "/") -> Iterator[str]:
-        """Returns an iterator over the paths below a folder that match a pattern, as `pathlib.Path.glob` does."""
-        parts = [part for part in pattern.split("/") if part not in ("", ".")]
+        Symbolic links are among the files. With `followlinks`, those to folders are among the folders, and are followed.
+        """
+        folder = "/" + _text(top).strip("/")
+        pending: list[tuple[str, _Above | None] | tuple[str, list[str], list[str]]] = [(folder, None)]
+        while pending:
+            ahead = pending.pop()
+            if len(ahead) == 3:
+                yield ahead
+                continue
+            folder, above = ahead
+            folders: list[str] = []
+            files: list[str] = []
+            try:
+                here = self._enter(folder, above, followlinks)
+                for entry in self.scandir(folder):
+                    is_folder = entry.is_dir() or (followlinks and self._is_folder(entry))
+                    (folders if is_folder else files).append(entry.name)
+            except Exception as error:
+                if onerror is not None:
+                    onerror(error)
+                continue
+            if topdown:
+                yield folder, folders, files
+            else:
+                pending.append((folder, folders, files))
+            pending.extend((f"{folder.rstrip('/')}/{name}", here) for name in reversed(folders))
+
+    def _enter(self, folder: str, above: _Above | None, followlinks: bool = False) -> _Above:
+        """Returns the folders on the way to those in `folder`. In a damaged volume a folder may be in itself."""
+        node = self._node(folder)[0]
+        outer = above
+        while outer is not None and not followlinks:
+            if outer[0] == node:
+                raise Corrupt(f"{folder}: the folder contains itself")
+            outer = outer[1]
+        return node, above
+
+    def _is_folder(self, path: Name) -> bool:
+        """Returns true for a folder, or a symbolic link to one."""
+        try:
+            return _stat.S_ISDIR(self._node(path)[1])
+        except (NotFound, SymlinkLoop):
+            return False
+
+    def glob(self, pattern: str, top: Name = "/", *, case_sensitive: bool = True) -> Iterator[str]:
+        """Returns an iterator over the paths below a folder that match a pattern, as `pathlib.Path.glob` does.
+
+        `**` stands for any number of folders; with nothing after it, for these folders. Each path is returned once, and memory
+        does not depend on their number. Both forms of Unicode match.
+        """
+        from unicodedata import normalize
+
+        parts = [_pattern(part, case_sensitive) for part in pattern.split("/") if part not in ("", ".")]
         if not parts:
             raise ValueError("the pattern is empty")
-        seen: set[str] = set()
-        for path in self._glob("/" + _text(top).strip("/"), parts):
-            if path not in seen:
-                seen.add(path)
-                yield path
+        end, folders_only = len(parts), pattern.endswith("/")
 
-    def _glob(self, folder: str, parts: list[str]) -> Iterator[str]:
-        from fnmatch import fnmatchcase
+        def closure(places: set[int]) -> frozenset[int]:
+            """Adds the places after each `**`, which may stand for no folder."""
+            ahead = list(places)
+            while ahead:
+                place = ahead.pop()
+                if place < end and parts[place] is None and place + 1 not in places:
+                    places.add(place + 1)
+                    ahead.append(place + 1)
+            return frozenset(places)
 
-        part, rest = parts[0], parts[1:]
+        # The places in the pattern that the path of an object may have reached: each folder is listed once.
+        folder = "/" + _text(top).strip("/")
+        places = closure({0})
         try:
-            entries = self.scandir(folder)
+            levels = [(self.scandir(folder), places, self._enter(folder, None))]
         except NotFound:
             return
-        if part == "**":
-            if rest:
-                yield from self._glob(folder, rest)
-            else:
-                yield folder
-            for entry in entries:
-                if entry.is_dir():
-                    yield from self._glob(entry.path, parts)
-            return
-        for entry in entries:
-            if fnmatchcase(entry.name, part):
-                if not rest:
-                    yield entry.path
-                elif entry.is_dir():
-                    yield from self._glob(entry.path, rest)
+        if end in places:
+            yield folder
+        while levels:
+            entries, places, above = levels[-1]
+            entry = next(entries, None)
+            if entry is None:
+                levels.pop()
+                continue
+            name, is_folder = normalize("NFC", entry.name), entry.is_dir()
+            reached: set[int] = set()
+            matched = False
+            for place in places - {end}:
+                part = parts[place]
+                if part is None:
+                    if is_folder:
+                        reached.add(place)
+                elif part.match(name):
+                    reached.add(place + 1)
+                    matched = True
+            if matched and not is_folder and entry.is_symlink() and (reached != {end} or folders_only):
+                is_folder = self._is_folder(entry)
+            if is_folder:
+                reached = set(closure(reached))
+            if end in reached and (is_folder or not folders_only):
+                yield entry.path
+            if is_folder and reached - {end}:
+                try:
+                    # The folders above a link may be entered again: the pattern ends.
+                    here = self._enter(entry.path, None if entry.is_symlink() else above)
+                    levels.append((self.scandir(entry.path), frozenset(reached), here))
+                except NotFound:
+                    continue
 
     # Contents.
 
@@ -337,7 +398,9 @@ class Volume:
             raise ValueError("can't have unbuffered text I/O")
         file: io.IOBase = self._open_buffered(self._open_raw(path, kinds[0], "+" in mode, fork), kinds[0], "+" in mode, buffering)
         if "b" not in mode:
-            file = io.TextIOWrapper(cast("io.BufferedRandom", file), encoding, errors, newline)
+            file = io.TextIOWrapper(
+                cast("io.BufferedRandom", file), encoding, errors, newline, line_buffering=buffering == 1
+            )
         # The outermost object: its buffer is written when the volume is closed.
         with self._lock:
             self._files.add(file)
@@ -365,7 +428,7 @@ class Volume:
             return DeviceFile(new.open(), name, grows=True, new=new)
         node, mode = self._node(path)
         if _stat.S_ISDIR(mode):
-            raise IsADirectoryError(21, os.strerror(21), name)
+            raise IsAFolder(errno.EISDIR, os.strerror(errno.EISDIR), name)
         writable = plus or kind == "a"
         raw = DeviceFile(self._native.open(node, fork, writable), name, grows=writable)
         if kind == "a":
@@ -421,7 +484,7 @@ class Volume:
 
     def write_bytes(self, path: Name, data: Buffer, *, overwrite: bool = True) -> int:
         """Writes a file as a whole. It appears, or replaces the one of its name, in one step."""
-        return self._native.write(_text(path), data, overwrite)
+        return self._native.write(_text(path), data, overwrite, None)
 
     def write_text(self, path: Name, data: str, encoding: str = "utf-8") -> int:
         """Writes a file as text."""
@@ -483,15 +546,15 @@ class Volume:
         """Gives a file another name."""
         self._native.link(_text(source), _text(path))
 
-    def touch(self, path: Name, *, exist_ok: bool = True) -> None:
-        """Creates an empty file, or sets the dates of an existing one to now."""
+    def touch(self, path: Name, *, mode: int = 0o644, exist_ok: bool = True) -> None:
+        """Creates an empty file with these permissions, or sets the dates of an existing one to now."""
         if exist_ok and self.exists(path):
             import time
 
             now = time.time_ns()
             self._set_times(path, modified=now, accessed=now)
         else:
-            self.write_bytes(path, b"", overwrite=False)
+            self._native.write(_text(path), b"", False, mode & 0o7777)
 
     def set_attributes(
         self,
@@ -505,9 +568,10 @@ class Volume:
         modified: datetime | None = None,
         accessed: datetime | None = None,
         backed_up: datetime | None = None,
+        follow_symlinks: bool = False,
     ) -> None:
         """Sets attributes of an object; those that are not given stay."""
-        node, _ = self._node(path, follow=False)
+        node, _ = self._node(path, follow_symlinks)
         times = [_nanoseconds(time) for time in (created, modified, accessed, backed_up)]
         mode = None if mode is None else mode & 0o7777
         self._native.set_attributes(node, mode, uid, gid, flags, times)
@@ -535,6 +599,17 @@ def _text(path: Name) -> str:
     if isinstance(path, VolumePath):
         return str(path)
     raise TypeError(f"expected a path in the volume, not {type(path).__name__}")
+
+
+def _pattern(part: str, case_sensitive: bool) -> re.Pattern[str] | None:
+    """Returns the expression for a part of a pattern; `None` for `**`."""
+    import re
+    from fnmatch import translate
+    from unicodedata import normalize
+
+    if part == "**":
+        return None
+    return re.compile(translate(normalize("NFC", part)), 0 if case_sensitive else re.IGNORECASE)
 
 
 def _nanoseconds(time: datetime | None) -> int | None:

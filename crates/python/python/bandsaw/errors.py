@@ -26,11 +26,13 @@ __all__ = [
     "InUse",
     "Invalid",
     "IoError",
+    "IsAFolder",
     "KeysChanged",
     "LayerAlone",
     "LayersChanged",
     "LimitExceeded",
     "NameTooLong",
+    "NoSpace",
     "NoSuchAttribute",
     "NoSuchImage",
     "NoSuchPath",
@@ -39,6 +41,7 @@ __all__ = [
     "NoSuchVolume",
     "NoVolumes",
     "NotABundle",
+    "NotAFolder",
     "NotAnArchive",
     "NotFound",
     "OutOfRange",
@@ -50,6 +53,7 @@ __all__ = [
     "SameName",
     "Signed",
     "SignerKeyNeeded",
+    "SymlinkLoop",
     "Truncated",
     "Undecided",
     "UnknownContents",
@@ -187,6 +191,10 @@ class LayerAlone(NotFound):
     """The image is a layer of a stack, and the images below it were not named."""
 
 
+class NotAFolder(NotFound, NotADirectoryError):
+    """A part of a path in a volume, or an object to list, is not a folder."""
+
+
 class NoSuchVolume(NotFound):
     """The image has no such volume."""
 
@@ -215,6 +223,10 @@ class Exists(Conflict, FileExistsError):
     """Something exists already."""
 
 
+class IsAFolder(Conflict, IsADirectoryError):
+    """A folder is where a file is expected."""
+
+
 class InUse(Conflict):
     """Another process, or another object of this one, has the image open."""
 
@@ -239,8 +251,16 @@ class LimitExceeded(Error):
     """A valid number that exceeds a limit of the format, the volume or memory."""
 
 
-class NameTooLong(LimitExceeded):
+class NameTooLong(LimitExceeded, OSError):
     """A name is longer than the volume allows."""
+
+
+class NoSpace(LimitExceeded, OSError):
+    """The volume is full."""
+
+
+class SymlinkLoop(LimitExceeded, OSError):
+    """A path leads through too many symbolic links: more than 40, as in Linux."""
 
 
 class Invalid(Error, ValueError):
@@ -313,12 +333,24 @@ _BY_REASON: dict[str, type[Error]] = {
     "wrong_volume_key": WrongVolumeKey,
 }
 
+_BY_PROBLEM: dict[str, type[Error]] = {
+    "is_a_folder": IsAFolder,
+    "not_a_folder": NotAFolder,
+    "symlink_loop": SymlinkLoop,
+}
+"""Problems with a path in a volume."""
+
 for _kind, _class in _BY_KIND.items():
     _class.kind = _kind
 for _reason, _class in _BY_REASON.items():
     _class.reason = _reason
 
 _NUMBERS: list[tuple[type[Error], int]] = [
+    (IsAFolder, _errno.EISDIR),
+    (NameTooLong, _errno.ENAMETOOLONG),
+    (NoSpace, _errno.ENOSPC),
+    (NotAFolder, _errno.ENOTDIR),
+    (SymlinkLoop, _errno.ELOOP),
     (Exists, _errno.EEXIST),
     (InUse, _errno.EBUSY),
     (Conflict, _errno.EBUSY),
@@ -346,6 +378,7 @@ def _build(
     *,
     kind: str,
     reason: str | None,
+    problem: str | None,
     layer: str,
     offset: int | None,
     name: str | None,
@@ -357,10 +390,14 @@ def _build(
 ) -> Error:
     """Makes the exception for an error of the native part."""
     found = _BY_REASON.get(reason) if reason is not None else None
+    if found is None and problem is not None:
+        found = _BY_PROBLEM.get(problem)
     if found is None:
         found = _BY_KIND.get(kind, Error)
         if kind == "conflict" and "already exists" in message:
             found = Exists
+        elif kind == "limit" and (message.endswith(" is full") or message.startswith("not enough room:")):
+            found = NoSpace
         elif kind == "io":
             found = _io_class(errno)
     if issubclass(found, OSError):
