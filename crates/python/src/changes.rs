@@ -244,9 +244,11 @@ impl NewFile {
         let there = fs.lookup(dir, name)?;
         match &there {
             Some(there) if there.kind == FileKind::Folder => {
-                return Err(Error::new(Kind::Conflict, LAYER, "cannot be replaced by a file")
-                    .named(path)
-                    .caused_by(PathProblem::IsAFolder));
+                return Err(
+                    Error::new(Kind::Conflict, LAYER, "cannot be replaced by a file")
+                        .named(path)
+                        .caused_by(PathProblem::IsAFolder),
+                );
             }
             Some(_) if !replace => {
                 return Err(Error::new(Kind::Conflict, LAYER, "already exists").named(path));

@@ -93,7 +93,9 @@ impl NativeVolume {
     /// Returns the attributes of the object at a path; of the target of a symbolic link if `follow`.
     fn stat(&self, py: Python<'_>, path: &Bound<'_, PyString>, follow: bool) -> Outcome<Stat> {
         let (opened, path) = (self.opened()?, text(path)?);
-        Ok(Stat::new(py.detach(|| resolve(&*opened.fs, &path, follow))?))
+        Ok(Stat::new(
+            py.detach(|| resolve(&*opened.fs, &path, follow))?,
+        ))
     }
 
     /// Returns the attributes of the object with this number.
@@ -222,7 +224,12 @@ impl NativeVolume {
     /// Makes everything durable.
     fn sync(&self, py: Python<'_>) -> Outcome {
         let opened = self.opened()?;
-        Ok(py.detach(|| opened.changes.as_ref().map_or(Ok(()), |changes| changes.sync()))?)
+        Ok(py.detach(|| {
+            opened
+                .changes
+                .as_ref()
+                .map_or(Ok(()), |changes| changes.sync())
+        })?)
     }
 
     /// Releases the volume. One that was open for changes is marked as clean.

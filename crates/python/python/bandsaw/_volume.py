@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast, overload
 
 from . import _bandsaw
 from ._files import PIECE, DeviceFile
-from .errors import Corrupt, Invalid, IsAFolder, NotFound, SymlinkLoop
+from .errors import Corrupt, Exists, Invalid, IsAFolder, NotALink, NotFound, SymlinkLoop
 
 if TYPE_CHECKING:
     import re
@@ -202,7 +202,7 @@ class Volume:
         """Returns the target of a symbolic link."""
         node, mode = self._node(path, follow=False)
         if not _stat.S_ISLNK(mode):
-            raise Invalid(f"{_text(path)}: not a symbolic link")
+            raise NotALink(errno.EINVAL, "not a symbolic link", _text(path))
         return self._native.readlink(node)
 
     # Folders.
@@ -518,6 +518,10 @@ class Volume:
     def mkdir(self, path: Name, mode: int = 0o755, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Creates a folder."""
         text = _text(path)
+        if not text.strip("/") and text:
+            if exist_ok:
+                return
+            raise Exists(errno.EEXIST, os.strerror(errno.EEXIST), text)
         try:
             self._native.mkdir(text, mode & 0o7777)
         except FileNotFoundError:

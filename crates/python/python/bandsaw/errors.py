@@ -42,6 +42,7 @@ __all__ = [
     "NoVolumes",
     "NotABundle",
     "NotAFolder",
+    "NotALink",
     "NotAnArchive",
     "NotFound",
     "OutOfRange",
@@ -265,6 +266,10 @@ class SymlinkLoop(LimitExceeded, OSError):
 
 class Invalid(Error, ValueError):
     """An argument is invalid."""
+
+
+class NotALink(OSError, Invalid):
+    """The object is not a symbolic link."""
 
 
 class BandSize(Invalid):
