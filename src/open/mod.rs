@@ -1,7 +1,18 @@
-//! The only module that knows all layers: probe, wrap, probe again.
+//! Opens, checks and creates images: recognizes their layers and stacks them.
 //!
 //! [`open`] stacks the layers of an image, [`create`] creates a blank image, and a [`Draft`] is an
 //! image that is moved to its final name only when it is finished.
+//!
+//! | topic | files |
+//! | --- | --- |
+//! | opening, layer by layer | `opening`, `container`, `disk`, `stack`, `section`, `archive`, `archive_layer`, `split_files`, `asif_directories` |
+//! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `logical_disk` |
+//! | the gate before changes | `gate`, `geometry_evidence`, `compare_lists`, `compare_volume`, `band_size`, `leftovers`, `unstored`, `guarded`, `interrupted`, `quick_check` |
+//! | keys | `unlock`, `key_cache`, `key_file` |
+//! | new images | `create`, `place`, `resumable`, `staged_image` |
+//! | checks, free space | `examine`, `free` |
+//! | results | `image`, `layer`, `layer_metadata` |
+//! | other places | `remote`, `snapshot` |
 
 mod apfs;
 mod archive;

@@ -1,4 +1,5 @@
-//! Operations on images, one per file or folder.
+//! Operations on images, one per file or folder. Private modules are what they share, such as
+//! `new_file` (contents of new files), `host_folders`, `pipeline` (reads ahead) and `planned_disk`.
 
 pub mod advise;
 pub mod checkpoint;

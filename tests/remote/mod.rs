@@ -1,10 +1,10 @@
 //! Bundles on an object store: the conformance suites, racing writers, lost and delayed requests.
 
 mod adversity;
+mod background;
 mod cache;
 mod checkpoints;
 mod drafts;
-mod helpers;
 mod plain;
 mod through;
 mod writers;

@@ -1,7 +1,8 @@
 //! `bandsaw`: Apple's disk images from the command line.
 //!
 //! A verb is a file in [`commands`]: its arguments, one call into the library, its output. Errors
-//! become text and an exit code only in [`failure`]; nothing here knows a format.
+//! become text and an exit code only in [`failure`]; nothing here knows a format of images or
+//! volumes; [`shims`] know those of the programs that they stand for.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -243,7 +243,7 @@ whose program is missing is left out.
   nothing but read, decrypt and send reaches 0.36 to 0.60 of the bundle in the clear, on which 0.80 is wanted.
 * Goal 4 compares the fastest with the slowest of twelve samples. Twelve samples of the *same* band size (the control in
   the table of all cases) differ as much: which size is the slowest changes from run to run.
-* The command starts slower than in November's first builds, by half a millisecond (goals 22, 25): the price of one that
+* The command starts half a millisecond slower (goals 22, 25) than one without shared opening code: the price of one that
   compiles in three minutes, and of one way to open an image for all verbs.
 * Nothing was measured on macOS. Published figures of Apple's images, where a page shows them, come from Macs:
   compare the ratios only.
