@@ -41,27 +41,17 @@ impl Failure {
         expect(dead_code, reason = "images are attached on Linux alone")
     )]
     pub(crate) fn reported(code: u8) -> Self {
-        let exits = [
-            Exit::Usage,
-            Exit::NotFound,
-            Exit::Conflict,
-            Exit::Corrupt,
-            Exit::Unsupported,
-            Exit::WrongKey,
-            Exit::Undecided,
-        ];
         let kinds = [
-            Kind::Invalid,
-            Kind::NotFound,
-            Kind::Conflict,
-            Kind::Corrupt,
-            Kind::Unsupported,
-            Kind::WrongKey,
-            Kind::Undecided,
+            (Exit::Usage, Kind::Invalid),
+            (Exit::NotFound, Kind::NotFound),
+            (Exit::Conflict, Kind::Conflict),
+            (Exit::Corrupt, Kind::Corrupt),
+            (Exit::Unsupported, Kind::Unsupported),
+            (Exit::WrongKey, Kind::WrongKey),
+            (Exit::Undecided, Kind::Undecided),
         ];
-        let kind = exits
+        let kind = kinds
             .into_iter()
-            .zip(kinds)
             .find(|(exit, _)| exit.code() == code)
             .map_or(Kind::Io, |(_, kind)| kind);
         Self {
@@ -140,6 +130,15 @@ impl Failure {
         let is_missing = self.error.reason() == Some(Reason::NoSuchPath);
         match self.hint {
             None if is_missing => self.hint(hint()),
+            _ => self,
+        }
+    }
+
+    /// Returns the same failure with the hint at `--overwrite` if its target exists, for verbs with
+    /// that option. There is no hint if the option was given: what it replaces is something else.
+    pub(crate) fn hint_if_exists(self, overwrite: bool) -> Self {
+        match self.error.reason() {
+            Some(Reason::Exists) if !overwrite => self.hint("use --overwrite to replace it"),
             _ => self,
         }
     }
@@ -507,6 +506,8 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
             .into(),
         Reason::SameName => "rename one of the two".into(),
         Reason::NameTooLong => "rename it first".into(),
+        Reason::NoSuchState => "run `bandsaw tm states BUNDLE` to list the states".into(),
+        Reason::OnBattery => "use --battery-allowed to run on battery power".into(),
         // Verbs know the options that help.
         _ => return None,
     };

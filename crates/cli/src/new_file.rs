@@ -6,7 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use bandsaw::store::FileMode;
-use bandsaw::{Error, Result, platform};
+use bandsaw::{Error, Reason, Result, platform};
 
 use crate::failure::{Failure, Outcome};
 
@@ -131,8 +131,8 @@ impl Drop for NewFile {
 
 /// Returns the failure about a file that would be replaced.
 pub(crate) fn exists(path: &Path) -> Failure {
-    let error = Error::conflict(LAYER, "already exists").in_file(path);
-    Failure::from(error).hint("use --overwrite to replace it")
+    let error = Error::conflict(LAYER, "already exists").because(Reason::Exists);
+    Failure::from(error.in_file(path)).hint_if_exists(false)
 }
 
 /// Returns a hidden name in the same folder, so that the file can be renamed. Leftovers of killed

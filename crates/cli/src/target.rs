@@ -123,15 +123,10 @@ impl Container {
         if let Some(format) = self.format.or_else(|| Format::from_extension(target)) {
             return Ok(format);
         }
-        Err(Failure::from(
-            Error::invalid(
-                "image",
-                "the extension does not determine \
-                                                              the format",
-            )
-            .in_file(target),
-        )
-        .hint("use an extension such as .sparsebundle or .img, or --format"))
+        let message = "the extension does not determine the format";
+        let error = Error::invalid("image", message).in_file(target);
+        Err(Failure::from(error)
+            .hint("use an extension such as .sparsebundle or .img, or --format"))
     }
 }
 
@@ -147,18 +142,13 @@ pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
 
 /// Adds a hint to an error of making an image.
 pub(crate) fn advise(error: Error, container: &Container) -> Failure {
-    let hint = match error.kind() {
-        Kind::Conflict if !container.overwrite && error.reason() == Some(Reason::Exists) => {
-            "use --overwrite to replace it"
+    let failure = Failure::from(error);
+    match failure.reason() {
+        Some(Reason::BandSize) if container.band_size.is_some() => {
+            failure.hint("add --round for the nearest possible size")
         }
-        Kind::Invalid
-            if container.band_size.is_some() && error.reason() == Some(Reason::BandSize) =>
-        {
-            "add --round for the nearest possible size"
-        }
-        _ => return error.into(),
-    };
-    Failure::from(error).hint(hint)
+        _ => failure.hint_if_exists(container.overwrite),
+    }
 }
 
 /// Adds a hint to an error about a missing passphrase for a new image.

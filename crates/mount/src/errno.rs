@@ -26,7 +26,7 @@ pub(crate) fn of(error: &Error) -> Errno {
 /// Maps a host error: ENOSPC and EDQUOT are passed on because programs can react to a full disk, which a
 /// limit on the length of files is as well; all others become EIO.
 fn of_host(error: &Error) -> Errno {
-    match error.host_kind() {
+    match error.root_io_kind() {
         Some(io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge) => Errno::ENOSPC,
         Some(io::ErrorKind::QuotaExceeded) => Errno::EDQUOT,
         _ => Errno::EIO,

@@ -13,7 +13,7 @@ use crate::container::Orphan;
 use crate::device::AfterDiscard;
 use crate::open::{Image, Keys, OpenOptions, Volume};
 use crate::progress::Progress;
-use crate::{Error, Result, platform};
+use crate::{Error, Reason, Result, platform};
 
 const LAYER: &str = "compact";
 
@@ -169,6 +169,17 @@ pub fn plan(
     })
 }
 
+/// Fails on battery power. `None`: the host does not report it.
+fn check_power(on_battery: Option<bool>) -> Result<()> {
+    match on_battery {
+        Some(true) => {
+            Err(Error::conflict(LAYER, "the computer runs on battery power")
+                .because(Reason::OnBattery))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Frees the storage that `image`, open for writing, does not need, and packs it. Durable on
 /// return. Stored data that belongs to no part of the disk is kept: only a [repair](super::repair)
 /// removes it, with undo data. Free space of a container with a volume that `keys` does not unlock is
@@ -182,8 +193,8 @@ pub fn compact(
     keys: Option<&dyn Keys>,
     progress: &dyn Progress,
 ) -> Result<Compacted> {
-    if !options.battery_allowed && platform::on_battery() == Some(true) {
-        return Err(Error::conflict(LAYER, "the computer runs on battery power"));
+    if !options.battery_allowed {
+        check_power(platform::on_battery())?;
     }
     // Before anything is discarded: what has no storage then tells whether data was lost.
     let locked = LockedVolumes::of(image, keys);
@@ -278,5 +289,18 @@ fn pack(image: &Image, progress: &dyn Progress) -> Result<bool> {
     {
         Some(asif) if asif.usage().unused > 0 => asif.compact(progress).map(|()| true),
         _ => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn battery_power_is_refused_with_its_reason() {
+        assert!(check_power(None).is_ok() && check_power(Some(false)).is_ok());
+        let refused = check_power(Some(true)).unwrap_err();
+        assert_eq!(refused.reason(), Some(Reason::OnBattery));
+        assert_eq!(refused.kind(), crate::Kind::Conflict);
     }
 }

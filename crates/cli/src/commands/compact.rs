@@ -160,7 +160,7 @@ impl Compact {
         }
         let image = self.opening.change(&path, output)?;
         let done = compact::compact(&image, &options, Some(self.opening.keys()), &progress)
-            .map_err(|error| advise(error.in_file(&path), &path))?;
+            .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
         drop(image);
         let mut report = CompactReport::new(&path, &done);
@@ -203,15 +203,6 @@ impl Compact {
         report.allocated = HostUsage::of(Path::new(path), &Silent)?.allocated;
         report.reclaimed = report.allocated_before.saturating_sub(report.allocated);
         Ok(())
-    }
-}
-
-fn advise(error: Error, path: &ImagePath) -> Failure {
-    match (error.kind(), error.layer()) {
-        (Kind::Conflict, "compact") => {
-            Failure::from(error).hint("use --battery-allowed to run on battery power")
-        }
-        _ => source::advise(error, path),
     }
 }
 

@@ -11,7 +11,7 @@ use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
 use bandsaw::ops::import;
 use bandsaw::ops::put::{PutOptions, PutReport, put};
-use bandsaw::{Error, Kind, Reason, size};
+use bandsaw::{Error, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -109,16 +109,15 @@ impl Cp {
                 false => problem.named(&*place.path),
             })
             .collect();
-        extract::report(&source.image.to_string(), done, verification, output)
+        let image = source.image.to_string();
+        extract::report(&image, done, verification, self.overwrite, output)
     }
 
     fn check_recursive(&self, source: &str) -> Outcome {
         match self.recursive {
             true => Ok(()),
-            false => Err(Failure::usage("cp", format!("{source} is a folder")).hint(
-                "use -R to copy \
-                                                                                folders",
-            )),
+            false => Err(Failure::usage("cp", format!("{source} is a folder"))
+                .hint("use -R to copy folders")),
         }
     }
 
@@ -252,12 +251,8 @@ impl Cp {
             name,
             compress: self.compressing.options()?,
         };
-        put(&found.tree, &**fs, &folder, &options, bar).map_err(|error| match error.kind() {
-            Kind::Conflict if error.reason() == Some(Reason::Exists) => {
-                Failure::from(error).hint("use --overwrite to replace existing files")
-            }
-            _ => error.into(),
-        })
+        put(&found.tree, &**fs, &folder, &options, bar)
+            .map_err(|error| Failure::from(error).hint_if_exists(self.overwrite))
     }
 }
 

@@ -341,11 +341,8 @@ impl Create {
             };
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
-            let message = "already exists";
-            return Err(target::advise(
-                Error::conflict("create", message).in_file(&self.image),
-                &self.container,
-            ));
+            let exists = Error::conflict("create", "already exists").because(Reason::Exists);
+            return Err(target::advise(exists.in_file(&self.image), &self.container));
         }
         let passphrase = || (self.passphrase.choose(0)).map_err(target::advise_passphrase);
         self.encrypting.with(cipher, passphrase).map(Some)

@@ -215,12 +215,9 @@ impl Dmg {
 
     fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Conflict if !self.overwrite && error.reason() == Some(Reason::Exists) => {
-                Failure::from(error).hint("use --overwrite to replace it")
-            }
             Kind::NotFound if error.reason() == Some(Reason::NoSuchPath) => Failure::from(error)
                 .hint("only objects in the root of the volume can be placed or hidden"),
-            _ => error.into(),
+            _ => Failure::from(error).hint_if_exists(self.overwrite),
         }
     }
 }

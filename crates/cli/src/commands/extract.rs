@@ -14,7 +14,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::failure::{Advise, Failure, Outcome, described};
+use crate::failure::{Failure, Outcome, described};
 use crate::missing_contents;
 use crate::new_file::NewFile;
 use crate::output::Output;
@@ -123,7 +123,8 @@ impl Extract {
         };
         drop(bar);
         note_unverified(&self.verifying, &image, whole, &mut done, output);
-        report(&address.image.to_string(), done, verification, output)?;
+        let image_path = address.image.to_string();
+        report(&image_path, done, verification, self.overwrite, output)?;
         if image.reads_older_state() {
             let what =
                 "the newest checkpoint of the volume is damaged: the files are from an older one";
@@ -187,6 +188,7 @@ pub(super) fn report(
     path: &str,
     done: Exported,
     verification: Option<Verification>,
+    overwrite: bool,
     output: &Output,
 ) -> Outcome {
     let verified = verification.map(|sums| verifying::finish(sums, output));
@@ -195,7 +197,10 @@ pub(super) fn report(
         Some(verified) => Some(verified.is_ok()),
         None => None,
     };
-    let reported = tell(path, done, agrees, output);
+    let reported = tell(path, done, agrees, output).map_err(|failure| match failure.kind() {
+        Kind::Conflict if !overwrite => failure.hint("use --overwrite to replace existing files"),
+        _ => failure,
+    });
     let Some(Err(damage)) = verified else {
         return reported;
     };
@@ -210,7 +215,7 @@ fn tell(path: &str, mut done: Exported, verified: Option<bool>, output: &Output)
     let nothing_else = done.files + done.folders + done.symlinks == 0;
     if nothing_else && done.problem_count == 1 && done.problems.len() == 1 {
         // For a single object, its problem is the failure itself.
-        return Err(done.problems.remove(0)).advise(Kind::Conflict, overwrite_hint);
+        return Err(done.problems.remove(0).into());
     }
     let facts = ExtractReport {
         path,
@@ -251,8 +256,8 @@ fn tell(path: &str, mut done: Exported, verified: Option<bool>, output: &Output)
         "extract",
         format!("{count} not extracted, or not completely"),
     )
-    .in_file(path))
-    .advise(Kind::Conflict, overwrite_hint)
+    .in_file(path)
+    .into())
 }
 
 /// Prints the first lines of `all` for people; programs find all of them in the JSON output.
@@ -267,8 +272,4 @@ fn show(all: &[ErrorInfo], count: u64, output: &Output) {
     if more > 0 {
         output.warn(&format!("and {more} more like these"));
     }
-}
-
-fn overwrite_hint() -> String {
-    "use --overwrite to replace existing files".to_owned()
 }

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
+use bandsaw::Error;
 use bandsaw::fs::{ExistingTarget, FileKind};
-use bandsaw::{Error, Kind};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
-use crate::failure::{Advise, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
 /// Rename or move files and folders within a volume
@@ -66,12 +66,10 @@ impl Mv {
                     }
                     _ => (change::parent(fs, &target)?, target.clone()),
                 };
-                let moved = fs
-                    .rename((folder, &name), (to.0, &to.1), existing)
-                    .map_err(|error| error.named(path));
-                moved.advise(Kind::Conflict, || {
-                    "use --overwrite to replace existing files".to_owned()
-                })?;
+                fs.rename((folder, &name), (to.0, &to.1), existing)
+                    .map_err(|error| {
+                        Failure::from(error.named(path)).hint_if_exists(self.overwrite)
+                    })?;
                 changes.push(ChangeItem {
                     source_path: Some(path.clone()),
                     ..ChangeItem::new(Action::Moved, &new_path)

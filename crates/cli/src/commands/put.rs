@@ -12,12 +12,12 @@ use bandsaw::fs::{
 };
 use bandsaw::ops::compress::compress_one;
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Reason};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
 use crate::compressing::LevelCompressionArgs;
-use crate::failure::{Advise, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 
@@ -96,10 +96,8 @@ impl Put {
             Action::Created
         };
         if there.is_some() && !self.overwrite {
-            return Err(Error::conflict("put", "already exists").named(path))
-                .advise(Kind::Conflict, || {
-                    "use --overwrite to replace it".to_owned()
-                });
+            let exists = Error::conflict("put", "already exists").because(Reason::Exists);
+            return Err(Failure::from(exists.named(path)).hint_if_exists(false));
         }
         if there.is_some_and(|there| there.kind == FileKind::Folder) {
             return Err(Error::conflict("put", "is a folder and cannot be replaced")

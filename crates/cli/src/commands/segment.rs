@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::udif::SplitMethod;
 use bandsaw::ops::segment::{SegmentOptions, segment};
-use bandsaw::{Error, Kind, Reason, size};
+use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -70,13 +70,7 @@ pub(crate) struct RewriteArgs {
 impl RewriteArgs {
     /// Adds a hint to a refusal.
     pub(crate) fn advise(&self, error: Error) -> Failure {
-        let hint = match error.kind() {
-            Kind::Conflict if !self.overwrite && error.reason() == Some(Reason::Exists) => {
-                "use --overwrite to replace it"
-            }
-            _ => return error.into(),
-        };
-        Failure::from(error).hint(hint)
+        Failure::from(error).hint_if_exists(self.overwrite)
     }
 }
 

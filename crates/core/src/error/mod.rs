@@ -135,6 +135,8 @@ reasons! {
     LayersChanged = "layers-changed",
     /// The source is neither a folder nor a tar archive.
     NotAnArchive = "not-an-archive",
+    /// The computer runs on battery power, which was not permitted.
+    OnBattery = "on-battery",
 }
 
 /// A place in a layer where an error occurred.
@@ -441,7 +443,7 @@ impl Error {
     }
 
     /// Returns the kind of the operating system's error that began the chain of causes, if one did.
-    pub fn host_kind(&self) -> Option<std::io::ErrorKind> {
+    pub fn root_io_kind(&self) -> Option<std::io::ErrorKind> {
         let mut found = None;
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
@@ -456,7 +458,7 @@ impl Error {
     pub fn is_host_full(&self) -> bool {
         use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(
-            self.host_kind(),
+            self.root_io_kind(),
             Some(StorageFull | QuotaExceeded | FileTooLarge)
         )
     }

@@ -45,6 +45,7 @@ __all__ = [
     "NotALink",
     "NotAnArchive",
     "NotFound",
+    "OnBattery",
     "OutOfRange",
     "PartialExists",
     "PassphraseNeeded",
@@ -248,6 +249,10 @@ class LayersChanged(Conflict):
     """A layer was made over another image, or the image below it was changed since."""
 
 
+class OnBattery(Conflict):
+    """The computer runs on battery power, which `battery_allowed` permits."""
+
+
 class LimitExceeded(Error):
     """A valid number that exceeds a limit of the format, the volume or memory."""
 
@@ -335,6 +340,7 @@ _BY_REASON: dict[str, type[Error]] = {
     "name_too_long": NameTooLong,
     "layers_changed": LayersChanged,
     "not_an_archive": NotAnArchive,
+    "on_battery": OnBattery,
     "wrong_volume_key": WrongVolumeKey,
 }
 

@@ -11,7 +11,7 @@ use bandsaw::{Kind, Reason, size};
 use clap::{Args, ValueHint};
 
 use super::{advise, split};
-use crate::failure::{Advise, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::info_text;
 use crate::output::Output;
 use crate::source::{self, OpenArgs};
@@ -73,17 +73,10 @@ impl Create {
             &opening.options(Access::ReadOnly),
             &options,
         );
-        let exists = new.exists() && !self.overwrite;
-        if exists
-            && made
-                .as_ref()
-                .is_err_and(|error| error.reason() == Some(Reason::Exists))
-        {
-            return made.advise(Kind::Conflict, || {
-                "use --overwrite to replace it".to_owned()
-            });
-        }
         match made {
+            Err(error) if error.reason() == Some(Reason::Exists) => {
+                return Err(Failure::from(error).hint_if_exists(self.overwrite));
+            }
             Err(error) if error.kind() == Kind::Conflict => return advise(Err(error)),
             made => made.map_err(|error| source::advise(error, &base))?,
         }

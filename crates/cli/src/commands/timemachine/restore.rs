@@ -107,7 +107,8 @@ impl Restore {
         if let Some(mark) = mark {
             mark.end()?;
         }
-        extract::report(&read.address.image.to_string(), done, None, output)
+        let image = read.address.image.to_string();
+        extract::report(&image, done, None, self.overwrite, output)
     }
 
     /// Returns the object at a path, or all volumes of the backup.

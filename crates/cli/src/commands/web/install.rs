@@ -106,13 +106,7 @@ impl Web {
                 false => fs::hard_link(&temporary, path),
             });
         let _ = fs::remove_file(&temporary);
-        written.map_err(|error| {
-            let failure = Failure::from(failed(error));
-            match self.overwrite {
-                true => failure,
-                false => failure.hint("use --overwrite to replace an existing file"),
-            }
-        })?;
+        written.map_err(|error| Failure::from(failed(error)).hint_if_exists(self.overwrite))?;
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(failed)?;
         Ok(path.to_owned())

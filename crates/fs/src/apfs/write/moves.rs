@@ -6,7 +6,7 @@ use super::inode::Inode;
 use super::volume::Volume;
 use crate::apfs::layout::FileId;
 use crate::{ExistingTarget, NodeId};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 impl Volume {
     pub(super) fn rename(
@@ -143,7 +143,9 @@ pub(super) fn check_replaceable(
 ) -> Result<()> {
     let refused = |message: &'static str| Err(Error::conflict(LAYER, message).named(name));
     match (existing, object.is_folder(), there.is_folder()) {
-        (ExistingTarget::Error, ..) => refused("already exists"),
+        (ExistingTarget::Error, ..) => Err(Error::conflict(LAYER, "already exists")
+            .because(Reason::Exists)
+            .named(name)),
         (_, true, false) => refused("not a folder; a folder cannot replace it"),
         (_, false, true) => refused("a folder; a file cannot replace it"),
         _ => Ok(()),

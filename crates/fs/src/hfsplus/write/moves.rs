@@ -8,7 +8,7 @@ use super::volume::Volume;
 use crate::hfsplus::catalog::Object;
 use crate::hfsplus::layout::{Cnid, record_flags};
 use crate::{ExistingTarget, NodeId};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 impl Volume {
     pub(super) fn rename(
@@ -103,7 +103,9 @@ impl Volume {
             return refused("the name is reserved for the volume's own data");
         }
         match (existing, object, there) {
-            (ExistingTarget::Error, ..) => refused("already exists"),
+            (ExistingTarget::Error, ..) => Err(Error::conflict(LAYER, "already exists")
+                .because(Reason::Exists)
+                .named(name)),
             (_, Object::Folder(_), Object::File(_)) => {
                 refused("not a folder; a folder cannot replace it")
             }
