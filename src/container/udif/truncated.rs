@@ -1,8 +1,7 @@
 //! Recognition of compressed images whose end, with the trailer, is missing.
 
-use std::io::Read;
-
 use crate::Result;
+use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::size::to_usize;
 
@@ -13,23 +12,16 @@ const CHUNK: u64 = 2 << 20;
 /// whole sectors. A file without a trailer that does was truncated.
 pub(crate) fn begins_with_chunk(file: &dyn BlockDevice) -> Result<bool> {
     let len = file.info().len;
-    let is_zlib = match file.read_vec(0, 3.min(to_usize(len)))?.as_slice() {
-        [0x78, ..] => true,
-        b"BZh" => false,
+    let codec = match file.read_vec(0, 3.min(to_usize(len)))?.as_slice() {
+        [0x78, ..] => Codec::Zlib,
+        b"BZh" => Codec::Bzip2,
         _ => return Ok(false),
     };
     let start = file.read_vec(0, to_usize(CHUNK.min(len)))?;
-    if is_zlib {
-        return Ok(holds_sectors(flate2::read::ZlibDecoder::new(&*start)));
-    }
-    let mut stream = bzip2::read::BzDecoder::new(&*start);
-    let whole = holds_sectors(&mut stream);
-    // A file that is compressed as a whole has nothing after its one stream.
-    Ok(whole && stream.total_in() < len)
-}
-
-fn holds_sectors(stream: impl Read) -> bool {
-    let mut plain = Vec::new();
-    let decoded = stream.take(CHUNK).read_to_end(&mut plain);
-    decoded.is_ok() && !plain.is_empty() && plain.len().is_multiple_of(512)
+    let Some((plain, read)) = codec.decode_start(&start, CHUNK) else {
+        return Ok(false);
+    };
+    let holds_sectors = !plain.is_empty() && plain.len().is_multiple_of(512);
+    // A file that is compressed by `bzip2` as a whole has nothing after its one stream.
+    Ok(holds_sectors && (codec == Codec::Zlib || read < len))
 }

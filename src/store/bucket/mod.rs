@@ -420,7 +420,7 @@ fn client(
         retry_timeout: patience.retry,
     };
     let mut http = ClientOptions::new()
-        .with_allow_http(options.plain_http_is_fine()?)
+        .with_allow_http(options.allows_plain_http()?)
         .with_connect_timeout(patience.connect)
         .with_timeout(patience.request);
     for certificate in options.certificates()? {
@@ -438,9 +438,9 @@ fn client(
     if let Some(credentials) = &options.credentials {
         builder = builder
             .with_access_key_id(&credentials.key_id)
-            .with_secret_access_key(credentials.secret.as_str());
+            .with_secret_access_key(String::from_utf8_lossy(&credentials.secret));
         if let Some(token) = &credentials.token {
-            builder = builder.with_token(token.as_str());
+            builder = builder.with_token(String::from_utf8_lossy(token));
         }
     }
     for (name, value) in &options.elsewhere {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::LAYER;
 use super::settings::Credentials;
+use crate::crypt::Secret;
 use crate::{Error, Kind, Result};
 
 /// The settings of one profile, from both files.
@@ -118,10 +119,10 @@ impl Profile {
         };
         let token = self
             .get("aws_session_token")
-            .map(|token| token.to_owned().into());
+            .map(|token| Secret::new(token.into()));
         Ok(Some(Credentials {
             key_id: key_id.to_owned(),
-            secret: secret.to_owned().into(),
+            secret: Secret::new(secret.into()),
             token,
         }))
     }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use object_store::Certificate;
-use zeroize::Zeroizing;
 
 use super::profile::Profile;
 use super::{LAYER, certificates};
+use crate::crypt::Secret;
 use crate::{Error, Result};
 
 /// Options of the connection to a store.
@@ -42,9 +42,9 @@ pub struct Credentials {
     /// The access key ID.
     pub key_id: String,
     /// The secret access key.
-    pub secret: Zeroizing<String>,
+    pub secret: Secret,
     /// The token of a session.
-    pub token: Option<Zeroizing<String>>,
+    pub token: Option<Secret>,
 }
 
 impl Credentials {
@@ -52,7 +52,7 @@ impl Credentials {
     pub fn new(key_id: &str, secret: &str) -> Self {
         Self {
             key_id: key_id.to_owned(),
-            secret: secret.to_owned().into(),
+            secret: Secret::new(secret.into()),
             token: None,
         }
     }
@@ -101,8 +101,8 @@ impl BucketOptions {
         let credentials = match get("AWS_ACCESS_KEY_ID").zip(get("AWS_SECRET_ACCESS_KEY")) {
             Some((key_id, secret)) => Some(Credentials {
                 key_id,
-                secret: secret.into(),
-                token: get("AWS_SESSION_TOKEN").map(Into::into),
+                secret: Secret::new(secret.into()),
+                token: get("AWS_SESSION_TOKEN").map(|token| Secret::new(token.into())),
             }),
             None if get("AWS_ACCESS_KEY_ID").is_some()
                 || get("AWS_SECRET_ACCESS_KEY").is_some() =>
@@ -148,7 +148,7 @@ impl BucketOptions {
     }
 
     /// Returns true if plain HTTP is used: only to this machine, or if explicitly allowed.
-    pub(super) fn plain_http_is_fine(&self) -> Result<bool> {
+    pub(super) fn allows_plain_http(&self) -> Result<bool> {
         let Some(endpoint) = &self.endpoint else {
             return Ok(false);
         };
@@ -268,7 +268,7 @@ mod tests {
                 endpoint: Some(endpoint.to_owned()),
                 ..BucketOptions::default()
             }
-            .plain_http_is_fine()
+            .allows_plain_http()
             .map_err(|e| e.kind())
         };
         assert_eq!(fine("https://s3.example"), Ok(false));

@@ -13,6 +13,8 @@ mod lzma;
 mod lzvn;
 mod zlib;
 
+use std::io::Read;
+
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
@@ -56,6 +58,27 @@ impl Codec {
             Self::Lzma => lzma::decode(packed, plain),
         };
         decoded.map_err(|fault| fault.into_error(self.name(), packed, plain))
+    }
+
+    /// Decodes at most `most` bytes of the stream that `packed` begins with, whose plain length is
+    /// unknown. Returns them, and how many bytes of `packed` were read for them. `None` if `packed` does
+    /// not begin with a sound stream, or ends within it; only zlib and bzip2 are supported.
+    pub fn decode_start(self, packed: &[u8], most: u64) -> Option<(Vec<u8>, u64)> {
+        let mut plain = Vec::new();
+        let read = match self {
+            Self::Zlib => {
+                let mut stream = flate2::read::ZlibDecoder::new(packed);
+                stream.by_ref().take(most).read_to_end(&mut plain).ok()?;
+                stream.total_in()
+            }
+            Self::Bzip2 => {
+                let mut stream = ::bzip2::read::BzDecoder::new(packed);
+                stream.by_ref().take(most).read_to_end(&mut plain).ok()?;
+                stream.total_in()
+            }
+            Self::Adc | Self::Lzfse | Self::Lzma => return None,
+        };
+        Some((plain, read))
     }
 }
 
@@ -190,6 +213,28 @@ mod tests {
             for codec in ALL {
                 let _ = codec.decode(&packed, &mut vec![0; len]);
             }
+        }
+    }
+
+    #[test]
+    fn the_start_of_a_stream_is_decoded() {
+        let plain: Vec<u8> = (0..40_000_u32).flat_map(u32::to_le_bytes).collect();
+        for (codec, mut encoder) in encoders() {
+            let mut packed = Vec::new();
+            encoder.encode(&plain, &mut packed).unwrap();
+            let len = packed.len() as u64;
+            let followed = [&packed[..], b"more"].concat();
+            let whole = codec.decode_start(&followed, 1 << 20);
+            if !matches!(codec, Codec::Zlib | Codec::Bzip2) {
+                assert_eq!(whole, None);
+                continue;
+            }
+            assert!(whole == Some((plain.clone(), len)), "{codec:?}");
+            let (start, read) = codec.decode_start(&followed, 1000).unwrap();
+            assert!(start == plain[..1000] && read <= followed.len() as u64);
+            let half = &packed[..packed.len() / 2];
+            assert_eq!(codec.decode_start(half, 1 << 20), None, "{codec:?}");
+            assert_eq!(codec.decode_start(b"no stream of any kind", 1 << 20), None);
         }
     }
 
