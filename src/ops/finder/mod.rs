@@ -9,6 +9,7 @@
 mod alias;
 mod buddy;
 mod ds_store;
+mod finder_info;
 mod settings;
 mod views;
 
@@ -17,6 +18,7 @@ use std::path::Path;
 
 use self::alias::Alias;
 use self::ds_store::{DsStore, Value};
+pub use self::finder_info::FinderInfo;
 pub use self::settings::{
     Arrange, Background, Bars, Icons, ListView, View, Window, WindowSettings,
 };
@@ -32,13 +34,6 @@ const MAX_BYTES: u64 = 256 << 20;
 const ICON: &str = ".VolumeIcon.icns";
 const STORE: &str = ".DS_Store";
 const PICTURES: &str = ".background";
-const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// Length of [`FINDER_INFO`], and offset of its flags, for files and folders.
-const INFO_LEN: usize = 32;
-const FLAGS_AT: usize = 8;
-const HAS_CUSTOM_ICON: u16 = 0x0400;
-const EXTENSION_HIDDEN: u16 = 0x0010;
-const INVISIBLE: u16 = 0x4000;
 
 /// A background picture that is in a folder of the root of an existing volume.
 #[derive(Debug, Clone, Copy)]
@@ -104,17 +99,17 @@ pub(super) fn dress(
         // The Finder accepts the file as an icon only with this type.
         let info = info_of(&mut tree.nodes[node as usize])?;
         info[4..8].copy_from_slice(b"icnC");
-        set_flags(&mut tree.nodes[node as usize], INVISIBLE)?;
-        set_flags(&mut tree.nodes[0], HAS_CUSTOM_ICON)?;
+        set_flags(&mut tree.nodes[node as usize], FinderInfo::INVISIBLE)?;
+        set_flags(&mut tree.nodes[0], FinderInfo::HAS_CUSTOM_ICON)?;
     }
     for (names, flag) in [
-        (&settings.hidden, INVISIBLE),
-        (&settings.without_extension, EXTENSION_HIDDEN),
+        (&settings.hidden, FinderInfo::INVISIBLE),
+        (&settings.without_extension, FinderInfo::EXTENSION_HIDDEN),
     ] {
         for name in names {
             let node = find(tree, name)?;
             set_flags(&mut tree.nodes[node as usize], flag)?;
-            if flag == INVISIBLE {
+            if flag == FinderInfo::INVISIBLE {
                 tree.nodes[node as usize].flags |= UF_HIDDEN;
             }
         }
@@ -276,20 +271,25 @@ fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
     let at = match node
         .xattrs
         .iter()
-        .position(|(name, _)| **name == *FINDER_INFO)
+        .position(|(name, _)| **name == *FinderInfo::NAME)
     {
         Some(at) => at,
         None => {
+            let none = Box::new([0; FinderInfo::LEN]);
             node.xattrs
-                .push((FINDER_INFO.into(), Stream::Bytes(Box::new([0; INFO_LEN]))));
+                .push((FinderInfo::NAME.into(), Stream::Bytes(none)));
             node.xattrs.len() - 1
         }
     };
     match &mut node.xattrs[at].1 {
-        Stream::Bytes(bytes) if bytes.len() == INFO_LEN => Ok(bytes),
+        Stream::Bytes(bytes) if bytes.len() == FinderInfo::LEN => Ok(bytes),
         _ => Err(Error::invalid(
             LAYER,
-            format!("{FINDER_INFO} does not have {INFO_LEN} bytes"),
+            format!(
+                "{} does not have {} bytes",
+                FinderInfo::NAME,
+                FinderInfo::LEN
+            ),
         )
         .named(&*node.name)),
     }
@@ -299,7 +299,7 @@ fn set_flags(node: &mut SourceNode, flags: u16) -> Result<()> {
     let flags = flags.to_be_bytes();
     let info = info_of(node)?;
     info.iter_mut()
-        .skip(FLAGS_AT)
+        .skip(FinderInfo::FLAGS_AT)
         .zip(flags)
         .for_each(|(byte, flag)| *byte |= flag);
     Ok(())

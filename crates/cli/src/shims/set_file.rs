@@ -6,10 +6,10 @@ use std::path::Path;
 
 use bandsaw::Error;
 use bandsaw::fs::{DateTime, Timestamp};
+use bandsaw::ops::finder::FinderInfo;
 use bandsaw::platform::nodes::{self, HostTime};
 
-use super::finder_info::{EXTENSION_HIDDEN, FinderInfo};
-use super::{refused, unknown, value};
+use super::{finder_info, refused, unknown, value};
 use crate::failure::Outcome;
 
 /// The letters of attributes in the order of `GetFileInfo`, and their flags; 0 for those that are
@@ -25,7 +25,7 @@ const ATTRIBUTES: [(char, u16); 13] = [
     ('i', 0x0100), // inited
     ('n', 0x0080), // no INIT resource
     ('m', 0x0040), // shared
-    ('e', EXTENSION_HIDDEN),
+    ('e', FinderInfo::EXTENSION_HIDDEN),
     ('d', 0x0001), // on the desktop
     ('z', 0),      // busy
 ];
@@ -56,7 +56,7 @@ pub(super) fn set(words: &[String], _: &mut Vec<u8>) -> Outcome {
         return Err(refused("a file is required"));
     }
     for file in files {
-        let mut info = FinderInfo::read(file)?;
+        let mut info = finder_info::read(file)?;
         if file.is_dir() && (kind.is_some() || creator.is_some()) {
             return Err(refused("a folder has no type and no creator").in_file(file));
         }
@@ -69,7 +69,7 @@ pub(super) fn set(words: &[String], _: &mut Vec<u8>) -> Outcome {
         for (flag, on) in &flags {
             info.set_flag(*flag, *on);
         }
-        info.write(file)?;
+        finder_info::write(&info, file)?;
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ pub(super) fn get(words: &[String], out: &mut Vec<u8>) -> Outcome {
 
 /// Prints one property of a file, or all.
 fn describe(path: &Path, wanted: Option<&str>, out: &mut Vec<u8>) -> Outcome {
-    let info = FinderInfo::read(path)?;
+    let info = finder_info::read(path)?;
     let failed = |error| Error::io("file", "read metadata", error).in_file(path);
     let file = File::open(path).map_err(failed)?;
     let node = nodes::node_of(&file).map_err(failed)?;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use bandsaw::Error;
 use bandsaw::fs::Timestamp;
 use bandsaw::ops::finder::{
-    Arrange, Background, View, VolumePicture, Window, WindowSettings, stored_settings,
+    Arrange, Background, FinderInfo, View, VolumePicture, Window, WindowSettings, stored_settings,
 };
 use bandsaw_registry::{Mount, Registry};
 
-use super::super::finder_info::{EXTENSION_HIDDEN, FinderInfo};
+use super::super::finder_info;
 use super::super::refused;
 use super::script::Value;
 use crate::failure::{Failure, Outcome};
@@ -159,9 +159,9 @@ impl Disk {
             }
             (Part::Item(name), "extension hidden") => {
                 let path = self.entry(name)?;
-                let mut info = FinderInfo::read(&path)?;
-                info.set_flag(EXTENSION_HIDDEN, value.yes()?);
-                info.write(&path)?;
+                let mut info = finder_info::read(&path)?;
+                info.set_flag(FinderInfo::EXTENSION_HIDDEN, value.yes()?);
+                finder_info::write(&info, &path)?;
             }
             _ => return Err(refused(format!("this object has no property {property}"))),
         }

@@ -22,8 +22,7 @@ use bandsaw::progress::Silent;
 use bandsaw::store::{LocalFile, Open};
 use bandsaw::{Error, Kind};
 
-use super::finder_info::FinderInfo;
-use super::{refused, unknown, value};
+use super::{finder_info, refused, unknown, value};
 use crate::failure::Outcome;
 use crate::new_file::NewFile;
 
@@ -93,14 +92,14 @@ pub(super) fn rez(words: &[String], _: &mut Vec<u8>) -> Outcome {
         write(&output, &to_fork(&all)?, data_fork)?;
     }
     if kind.is_some() || creator.is_some() {
-        let mut info = FinderInfo::read(&output)?;
+        let mut info = finder_info::read(&output)?;
         if let Some(kind) = kind {
             info.set_kind(kind);
         }
         if let Some(creator) = creator {
             info.set_creator(creator);
         }
-        info.write(&output)?;
+        finder_info::write(&info, &output)?;
     }
     Ok(())
 }
