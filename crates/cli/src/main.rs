@@ -23,6 +23,7 @@ mod image_report;
 mod in_use;
 mod info_text;
 mod map;
+mod memory_limit;
 mod missing_contents;
 mod mount_helper;
 mod network_args;
@@ -44,11 +45,8 @@ mod verified;
 mod verifying;
 
 use std::process::ExitCode;
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-use std::{ffi::OsString, os::unix::process::CommandExt, process::Command};
 
 use output::Output;
-use rustix::process::{Resource, getrlimit};
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
@@ -57,11 +55,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<_> = std::env::args_os().collect();
-    let is_limited = getrlimit(Resource::As).current.is_some();
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    if is_limited {
-        share_arena(&words);
-    }
+    let is_limited = memory_limit::prepare(&words);
     passphrase::hide(&words);
     // Without a limit they start when they are needed, which costs a short command nothing.
     let started = is_limited.then(bandsaw::start_threads).transpose();
@@ -100,22 +94,4 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&output),
     }
-}
-
-/// Starts this program again, with one arena of memory for all threads. Each thread has one of 64 MiB of
-/// addresses otherwise, so that a limit on memory is reached by a process that uses little of it; and
-/// small allocations that fail end the process. glibc reads the setting only at the start.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn share_arena(words: &[OsString]) {
-    const ARENAS: &str = "MALLOC_ARENA_MAX";
-    if std::env::var_os(ARENAS).is_some() {
-        return;
-    }
-    let (Ok(program), Some((name, words))) = (std::env::current_exe(), words.split_first()) else {
-        return;
-    };
-    let mut command = Command::new(program);
-    command.arg0(name).args(words).env(ARENAS, "1");
-    // Without it, more memory is needed, and nothing else changes.
-    let _error = command.exec();
 }
