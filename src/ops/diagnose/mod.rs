@@ -91,7 +91,7 @@ pub fn diagnose(
     let (layers, stopped) = open::trace(path, options);
     let (cause, check) = match stopped {
         Some(error) => {
-            // Of a file that cannot be read, a check tells nothing.
+            // A check of an unreadable file finds nothing.
             let is_readable = !matches!(error.kind(), Kind::Conflict | Kind::Io | Kind::NotFound);
             let check = is_readable.then(|| open::examine(path, options, progress));
             (
@@ -192,17 +192,20 @@ fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> 
     )))
 }
 
+/// Returns true if the layer of an error is of a partition map.
+fn is_partition_map(layer: &str) -> bool {
+    let others = [
+        "protective mbr",
+        "partition map",
+        "apple partition map",
+        "mbr",
+    ];
+    layer.starts_with("gpt") || others.contains(&layer)
+}
+
 /// Returns the code of damage in a layer, and the display name of that layer.
 fn of_layer(layer: &str) -> (&'static str, &'static str) {
-    if layer.starts_with("gpt")
-        || [
-            "protective mbr",
-            "partition map",
-            "apple partition map",
-            "mbr",
-        ]
-        .contains(&layer)
-    {
+    if is_partition_map(layer) {
         ("partition-map-damaged", "partition map")
     } else if ["hfs+", "apfs", "volume", "compressed"]
         .iter()
@@ -403,29 +406,21 @@ fn structure(error: &Error, name: &str) -> Cause {
     let check = format!("run `bandsaw check {name}` to list all problems by layer");
     match (error.layer(), error.kind()) {
         ("image", Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
-            Cause::new(
-                "unknown",
-                "disk",
-                "is not a disk image: no known container, partition map \
-                                           or file system",
-            )
-            .advise("if it is a raw disk, open it with `--image-format udrw`")
-            .advise(
-                "it may be encrypted by a program without a signature (VeraCrypt, for \
-                         example)",
-            )
+            let what = "is not a disk image: no known container, partition map or file system";
+            let encrypted = "it may be encrypted by a program without a signature (VeraCrypt, for \
+                             example)";
+            Cause::new("unknown", "disk", what)
+                .advise("if it is a raw disk, open it with `--image-format udrw`")
+                .advise(encrypted)
         }
-        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => Cause::new(
-            "no-image",
-            "folder",
-            "is not a sparse bundle: the folder has neither \
-                                              Info.plist nor Info.bckup",
-        )
-        .advise("name the bundle itself, not its parent folder")
-        .advise(
-            "if it was a bundle, copy Info.plist from one of the same size and band \
-                         size",
-        ),
+        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
+            let what = "is not a sparse bundle: the folder has neither Info.plist nor Info.bckup";
+            let list =
+                "if it was a bundle, copy Info.plist from one of the same size and band size";
+            Cause::new("no-image", "folder", what)
+                .advise("name the bundle itself, not its parent folder")
+                .advise(list)
+        }
         ("udif set" | "udif", Kind::Invalid | Kind::NotFound | Kind::Limit) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
                 .advise("put all parts (.dmg, .002.dmgpart, ...) in one folder and open the first")
@@ -444,28 +439,23 @@ fn structure(error: &Error, name: &str) -> Cause {
             what("exceeds a limit of this version"),
         )
         .advise(check),
-        (
-            "gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr",
-            _,
-        ) if error.reason() == Some(Reason::Truncated) => {
-            let ends = "is truncated: its partitions are past the end of the file";
-            content::cut_short(ends)
-                .in_layer("partition map")
-                .advise(check)
-        }
-        (
-            "gpt" | "gpt header" | "gpt table" | "partition map" | "apple partition map" | "mbr",
-            _,
-        ) => Cause::new(
-            "partition-map-damaged",
-            "partition map",
-            what("has a damaged partition map"),
-        )
-        .advise(format!(
-            "run `bandsaw repair --dry-run {name}` to see whether it can be \
-                                 repaired"
-        ))
-        .advise(check),
+        (layer, _) if is_partition_map(layer) => match error.reason() {
+            Some(Reason::Truncated) => {
+                let ends = "is truncated: its partitions are past the end of the file";
+                content::cut_short(ends)
+                    .in_layer("partition map")
+                    .advise(check)
+            }
+            _ => Cause::new(
+                "partition-map-damaged",
+                "partition map",
+                what("has a damaged partition map"),
+            )
+            .advise(format!(
+                "run `bandsaw repair --dry-run {name}` to see whether it can be repaired"
+            ))
+            .advise(check),
+        },
         ("sparse bundle", _) => Cause::new(
             "bundle-damaged",
             "sparse bundle",
@@ -478,10 +468,7 @@ fn structure(error: &Error, name: &str) -> Cause {
         (layer, _) if named(layer) == ENCRYPTION => Cause::new(
             "encryption-damaged",
             ENCRYPTION,
-            what(
-                "has a damaged encryption header, \
-                                                               or is truncated",
-            ),
+            what("has a damaged encryption header, or is truncated"),
         )
         .advise("get another copy: nothing can be decrypted without an intact header")
         .advise(check),

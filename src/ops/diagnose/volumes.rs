@@ -186,10 +186,15 @@ fn empty(path: &Path, layers: &[Layer], map: Option<&Map>) -> Cause {
         )
         .advise(*advice);
     }
-    Cause::new("no-file-system", "partition map", "has partitions, but none has a known file \
-                                                   system")
-        .advise("the volumes may never have been formatted, or be encrypted as a whole (FileVault, BitLocker, VeraCrypt)")
-        .advise(format!("run `bandsaw info {}` to see the types of the partitions", path.display()))
+    let what = "has partitions, but none has a known file system";
+    let unformatted = "the volumes may never have been formatted, or be encrypted as a whole \
+                       (FileVault, BitLocker, VeraCrypt)";
+    Cause::new("no-file-system", "partition map", what)
+        .advise(unformatted)
+        .advise(format!(
+            "run `bandsaw info {}` to see the types of the partitions",
+            path.display()
+        ))
 }
 
 /// Adds the advice for a bundle that opened as a plain one, but may be encrypted.
