@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 512;
 /// Entries of a zip archive: its directory, which is written at the end, is kept in memory.
 pub(crate) const MAX_ENTRIES: usize = 65_535;
 
-/// Ends the export when nobody takes the archive any more.
+/// Ends the export when the client has closed the connection.
 struct Watched<F>(F);
 
 impl<F: Fn() -> bool + Send + Sync> Progress for Watched<F> {

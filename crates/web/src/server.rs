@@ -77,8 +77,8 @@ impl Running {
         format!("{}{base}{OPEN}?token={}", self.address, self.token)
     }
 
-    /// Returns a function that tells if the server has no use: nobody is signed in, and nobody can
-    /// be with the one-time token. With a password somebody always can.
+    /// Returns a function that is true if the server is unused: no session is open, and none can be
+    /// opened with the one-time token. With a password one can always be opened.
     pub fn idle_check(&self) -> impl Fn() -> bool + Send + use<> {
         let app = Arc::downgrade(&self.app);
         move || {

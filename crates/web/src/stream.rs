@@ -109,7 +109,7 @@ impl ArchiveSink {
         self.is_broken.clone()
     }
 
-    /// Returns true if nobody takes the archive any more.
+    /// Returns true if the client has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -135,7 +135,7 @@ impl ArchiveSink {
 
     fn finish(mut self) {
         let rest = self.buffer.len();
-        // Without a client nobody misses the end.
+        // Ignored: the client has closed the connection.
         let _ = self.send(rest);
     }
 }

@@ -21,6 +21,7 @@ use crate::names::visible;
 use crate::query::{Fields, address};
 use crate::reply::{Refusal, page, see};
 use crate::request_checks::{Peer, Visit};
+use crate::roots::ChangePlace;
 use crate::session::Session;
 use crate::text;
 
@@ -272,10 +273,22 @@ async fn start(
     let target = Target::parse(&visit.query)?;
     let (shared, id) = (app.clone(), target.image.clone());
     let place = work(move || Ok(shared.roots.locate_for_change(&id)?)).await?;
+    Ok(see(&start_at(app, visit, peer, &target, place, kind)?))
+}
+
+/// Starts a job on an image that was located. Returns the address of the page that shows it.
+pub(super) fn start_at(
+    app: &Arc<App>,
+    visit: &Visit,
+    peer: Peer,
+    target: &Target,
+    place: ChangePlace,
+    kind: JobKind,
+) -> Result<String, Refusal> {
     let session = &visit.session;
     let job = app.jobs.add(session.number(), target.image.clone(), kind)?;
     let job = job.ok_or_else(|| Refusal::new(StatusCode::TOO_MANY_REQUESTS, text::TOO_MANY))?;
-    let next = see(&address("job", &[("id", job.number().as_bytes())]));
+    let next = address("job", &[("id", job.number().as_bytes())]);
     launch(
         job,
         ChangeWork {

@@ -1,5 +1,6 @@
 //! A file: its details, its contents, and folders as archives.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -324,43 +325,34 @@ pub(crate) async fn raw(
     *response.status_mut() = status;
     // Held as long as the response: its body is sent after this function.
     response.extensions_mut().insert(memory);
-    let length_sent = part.end.saturating_sub(part.start);
-    set(
-        &mut response,
-        header::CONTENT_LENGTH,
-        &length_sent.to_string(),
-    );
-    if status == StatusCode::PARTIAL_CONTENT {
-        let value = format!(
-            "bytes {}-{}/{length}",
-            part.start,
-            part.end.saturating_sub(1)
-        );
-        set(&mut response, header::CONTENT_RANGE, &value);
-    }
-    set(&mut response, header::ACCEPT_RANGES, "bytes");
+    set_part(&mut response, &part, length);
     set(&mut response, header::ETAG, &tag);
-    set(
-        &mut response,
-        header::CONTENT_SECURITY_POLICY,
-        CONTENT_POLICY,
-    );
+    set_type(&mut response, media, target.name());
+    Ok(response)
+}
+
+/// Sets the headers about the range `part` of contents of `length` bytes.
+fn set_part(response: &mut Response, part: &Range<u64>, length: u64) {
+    let sent = part.end.saturating_sub(part.start);
+    set(response, header::CONTENT_LENGTH, &sent.to_string());
+    if response.status() == StatusCode::PARTIAL_CONTENT {
+        let last = part.end.saturating_sub(1);
+        let value = format!("bytes {}-{last}/{length}", part.start);
+        set(response, header::CONTENT_RANGE, &value);
+    }
+    set(response, header::ACCEPT_RANGES, "bytes");
+}
+
+/// Sets the headers about the use of the contents: shown as media, or saved as a file of this name.
+fn set_type(response: &mut Response, media: Option<Media>, name: &str) {
+    set(response, header::CONTENT_SECURITY_POLICY, CONTENT_POLICY);
     match media {
-        Some(media) => set(&mut response, header::CONTENT_TYPE, media.content_type()),
+        Some(media) => set(response, header::CONTENT_TYPE, media.content_type()),
         None => {
-            set(
-                &mut response,
-                header::CONTENT_TYPE,
-                "application/octet-stream",
-            );
-            set(
-                &mut response,
-                header::CONTENT_DISPOSITION,
-                &disposition(target.name()),
-            );
+            set(response, header::CONTENT_TYPE, "application/octet-stream");
+            set(response, header::CONTENT_DISPOSITION, &disposition(name));
         }
     }
-    Ok(response)
 }
 
 /// Tells the visitor, on the next page, why a download is incomplete.

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
@@ -13,13 +12,12 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use maud::{Markup, html};
 
-use super::changes::{launch, visitor};
+use super::changes::{start_at, visitor};
 use super::layout;
 use super::work;
 use crate::app::{App, Target};
-use crate::change::{Change, ChangeWork, NewFile};
+use crate::change::{Change, NewFile};
 use crate::job::JobKind;
-use crate::query::address;
 use crate::reply::{Refusal, only};
 use crate::request_checks::{Peer, UPLOAD, Visit};
 use crate::session::Session;
@@ -142,21 +140,8 @@ async fn into_volume(
     let (shared, id) = (app.clone(), target.image.clone());
     let place = work(move || Ok(shared.roots.locate_for_change(&id)?)).await?;
     file.len = receive(app, body, file.contents.clone()).await?;
-    let session = &visit.session;
     let kind = JobKind::Change(Change::Put(file));
-    let job = app.jobs.add(session.number(), target.image.clone(), kind)?;
-    let job = job.ok_or_else(|| Refusal::new(StatusCode::TOO_MANY_REQUESTS, text::TOO_MANY))?;
-    let next = address("job", &[("id", job.number().as_bytes())]);
-    launch(
-        job,
-        ChangeWork {
-            app: app.clone(),
-            place,
-            keys: session.keys().of(&target.image, Instant::now()),
-            visitor: visitor(visit, peer),
-        },
-    );
-    Ok(next)
+    start_at(app, visit, peer, target, place, kind)
 }
 
 /// Writes a body to a file, and returns its length.
