@@ -7,7 +7,7 @@ use bandsaw::Kind;
 use bandsaw::codec::Level;
 use bandsaw::decision::CopyChoice;
 use bandsaw::decmpfs::{Method, PackOptions};
-use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
+use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, Memory, Spill};
 use bandsaw::fs::hfsplus::build::{Options, Plan};
 use bandsaw::fs::hfsplus::{HfsPlus, HfsPlusMut, Repair, WriteOptions, check};
 use bandsaw::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -98,7 +98,8 @@ fn a_cut_leaves_a_volume_that_is_repaired_or_can_be() {
         // for that.
         let repair = match Repair::plan(disk.clone(), &Silent) {
             Err(error) if error.kind() == Kind::Undecided => {
-                Repair::plan_assuming(disk.clone(), Some(CopyChoice::Primary), &Silent)
+                let spill = Arc::new(Spill::to(std::env::temp_dir()));
+                Repair::plan_on(disk.clone(), Some(CopyChoice::Primary), &spill, &Silent)
             }
             plan => plan,
         };

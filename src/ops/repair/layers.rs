@@ -541,7 +541,7 @@ impl<'a> LayerRepair<'a> {
             .iter()
             .map(located)
             .for_each(|problem| self.found.add(problem.severity, problem.error));
-        if let Err(error) = repair.is_possible() {
+        if let Err(error) = repair.check_result() {
             self.remaining.extend(repair.findings().iter().map(located));
             self.done.add(VOLUME, steps);
             return Err(error);

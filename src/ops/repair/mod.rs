@@ -342,24 +342,36 @@ pub fn repair_target(
     undo::check_kinds(&staged)?;
     done.outcome = Outcome::Repaired;
     if chosen.mode == Mode::Apply {
-        let text = losses::text(&done.losses);
-        let notes = [(LOSSES, text.as_str())];
-        let notes = if done.losses.is_empty() {
-            &[][..]
-        } else {
-            &notes
-        };
-        if undo::write(target, &staged, options, &chosen.temporary, notes)? {
-            done.undo = target.undo()?.folder().map(Path::to_owned);
-            done.losses_file = match (&done.undo, target.undo()?.repairs()?.last()) {
-                (Some(folder), Some((number, _))) if !notes.is_empty() => {
-                    Some(folder.join(number.to_string()).join(LOSSES))
-                }
-                _ => None,
-            };
-        }
+        write_undo(target, &staged, options, chosen, &mut done)?;
     }
     Ok(done)
+}
+
+/// Writes the repair with its undo data and the list of losses, and records their places in `done`.
+fn write_undo(
+    target: &Target,
+    staged: &Staged,
+    options: &OpenOptions<'_>,
+    chosen: &Options<'_>,
+    done: &mut Repaired,
+) -> Result<()> {
+    let text = losses::text(&done.losses);
+    let notes = [(LOSSES, text.as_str())];
+    let notes = if done.losses.is_empty() {
+        &[][..]
+    } else {
+        &notes
+    };
+    if undo::write(target, staged, options, &chosen.temporary, notes)? {
+        done.undo = target.undo()?.folder().map(Path::to_owned);
+        done.losses_file = match (&done.undo, target.undo()?.repairs()?.last()) {
+            (Some(folder), Some((number, _))) if !notes.is_empty() => {
+                Some(folder.join(number.to_string()).join(LOSSES))
+            }
+            _ => None,
+        };
+    }
+    Ok(())
 }
 
 /// Rolls back an interrupted repair. Returns the store with the restored image: in a dry run, a

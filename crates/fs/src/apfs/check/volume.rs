@@ -99,7 +99,7 @@ impl VolumeCheck<'_, '_> {
         // Blocks of parts that are not read belong to nobody: from here on `incomplete` keeps them from being
         // reported as lost.
         self.superblock(report);
-        if let Err(error) = self.is_known() {
+        if let Err(error) = self.check_supported() {
             blocks.incomplete = true;
             return Ok(Some(error));
         }
@@ -232,19 +232,16 @@ impl VolumeCheck<'_, '_> {
     }
 
     /// Fails if the volume has unsupported features, or is in a transition that cannot be checked.
-    fn is_known(&self) -> Result<()> {
+    fn check_supported(&self) -> Result<()> {
         check_features(&self.raw)?;
         if self.raw.encryption_rolling_oid.get() != 0 {
-            return Err(self.unsupported(
-                "not checked: encryption is in progress; let a Mac finish \
-                                         it first",
-            ));
+            let message = "not checked: encryption is in progress; let a Mac finish it first";
+            return Err(self.unsupported(message));
         }
         if self.raw.revert_to_xid.get() != 0 {
-            return Err(self.unsupported(
-                "not checked: a revert to a snapshot is in progress; let \
-                                         a Mac finish it first",
-            ));
+            let message =
+                "not checked: a revert to a snapshot is in progress; let a Mac finish it first";
+            return Err(self.unsupported(message));
         }
         Ok(())
     }

@@ -352,23 +352,8 @@ impl Checker<'_> {
         let overlaps = self.report.len() > before;
         let unowned = self.hold_bitmap(&used, overflow.as_ref())?;
         let before = self.report.len();
-        let empty_files = match unowned {
-            0 => 0,
-            _ => catalog.empty_files().count(),
-        };
-        match empty_files {
-            0 => {}
-            1..=MAX_SUSPECTS => {
-                for id in catalog.empty_files() {
-                    let message = format!("file {id} is empty: {MAY_BE_LOST}");
-                    let note = wrong(BITMAP, message).about(numbered(id));
-                    self.report.note(note);
-                }
-            }
-            _ => {
-                let message = format!("{empty_files} files are empty: {MAY_BE_LOST}");
-                self.report.note(wrong(BITMAP, message));
-            }
+        if unowned > 0 {
+            self.note_empty_files(&catalog);
         }
         if let Some(file) = &catalog_file {
             paths::resolve(&catalog, file, header.variant, self.report, progress)?;
@@ -386,6 +371,24 @@ impl Checker<'_> {
             unowned,
             ..counted
         })
+    }
+
+    /// Notes the empty files, which may have lost the blocks that no file owns.
+    fn note_empty_files(&mut self, catalog: &Catalog) {
+        match catalog.empty_files().count() {
+            0 => {}
+            1..=MAX_SUSPECTS => {
+                for id in catalog.empty_files() {
+                    let message = format!("file {id} is empty: {MAY_BE_LOST}");
+                    let note = wrong(BITMAP, message).about(numbered(id));
+                    self.report.note(note);
+                }
+            }
+            count => {
+                let message = format!("{count} files are empty: {MAY_BE_LOST}");
+                self.report.note(wrong(BITMAP, message));
+            }
+        }
     }
 
     /// Opens one of the volume's own files; `None` if it does not exist or cannot be read.

@@ -109,7 +109,7 @@ pub(super) fn resolve(
 /// agree, one of them is invalid, or the alternate is an older state of the primary. Otherwise
 /// returns the header that the volume agrees with; [`CopyChoice::Alternate`] if that is so for one field
 /// at least. Fails with [`Kind::Undecided`] if the volume agrees with both or neither.
-pub(super) fn compare(
+pub(in crate::hfsplus) fn compare(
     device: &Arc<dyn BlockDevice>,
     progress: &dyn Progress,
 ) -> Result<Option<CopyChoice>> {

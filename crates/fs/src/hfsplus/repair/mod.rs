@@ -25,6 +25,8 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+pub(super) use self::headers::compare as compare_headers;
+
 use self::forks::{ContentCopy, OverflowRecords, RepairedForks, UsedBlocks};
 use self::losses::Paths;
 use self::objects::{AllObjects, RepairedObject};
@@ -85,21 +87,12 @@ impl Repair {
     /// The new trees are kept in memory up to 32 MiB, then in an unlinked file in the folder
     /// for temporary files.
     pub fn plan(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Self> {
-        Self::plan_assuming(device, None, progress)
-    }
-
-    /// Plans a repair like [`plan`](Self::plan), using the header `assumed` where the evidence is
-    /// inconclusive.
-    pub fn plan_assuming(
-        device: Arc<dyn BlockDevice>,
-        assumed: Option<CopyChoice>,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
         let spill = Arc::new(Spill::to(platform::temporary_folder()));
-        Self::plan_on(device, assumed, &spill, progress)
+        Self::plan_on(device, None, &spill, progress)
     }
 
-    /// Plans a repair like [`plan_assuming`](Self::plan_assuming), with its changes in `spill`.
+    /// Plans a repair like [`plan`](Self::plan), with its changes in `spill`, and using the header
+    /// `assumed` where the evidence is inconclusive.
     pub fn plan_on(
         device: Arc<dyn BlockDevice>,
         assumed: Option<CopyChoice>,
@@ -235,7 +228,7 @@ impl Repair {
 
     /// Fails with [`Kind::Corrupt`] if the result would still contain errors, in which case
     /// [`apply`](Self::apply) refuses to write.
-    pub fn is_possible(&self) -> Result<()> {
+    pub fn check_result(&self) -> Result<()> {
         match self.left.iter().find(|problem| is_wrong(problem)) {
             None => Ok(()),
             Some(problem) => {
@@ -251,7 +244,7 @@ impl Repair {
     /// Writes the repair and makes it durable. Fails with [`Kind::Corrupt`] if the result would
     /// still contain errors.
     pub fn apply(&self, progress: &dyn Progress) -> Result<()> {
-        self.is_possible()?;
+        self.check_result()?;
         self.pending
             .as_ref()
             .map_or(Ok(()), |pending| pending.write(&*self.device, progress))
@@ -366,14 +359,6 @@ fn run_of((start, end): (u64, u64)) -> Option<Extent> {
         start: AllocBlock(u32::try_from(start).ok()?),
         count: u32::try_from(end.checked_sub(start)?).ok()?,
     })
-}
-
-/// See [`headers::compare`].
-pub(super) fn compare_headers(
-    device: &Arc<dyn BlockDevice>,
-    progress: &dyn Progress,
-) -> Result<Option<CopyChoice>> {
-    headers::compare(device, progress)
 }
 
 /// Returns the alternate header, if it belongs to a volume of this size.
@@ -500,14 +485,11 @@ fn assemble_volume(
     let mut raw = grown.raw;
     rewrite::repair_clumps(&mut raw, header, alternate.as_ref());
     raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
-    // A journal whose blocks belong to no file would overwrite the files that get them.
     let journaled = header.has(volume_attributes::JOURNALED);
     let is_journal_dropped =
         journaled && (journal::pending(device, header).is_err() || !objects.has_journal());
     if is_journal_dropped {
-        objects.drop_journal(steps);
-        raw.attributes = (raw.attributes.get() & !volume_attributes::JOURNALED).into();
-        raw.journal_info_block = 0.into();
+        drop_journal(&mut raw, &mut objects, steps);
     }
     damage.own = special_extents(&raw, header);
     let mut old = damage.own.clone();
@@ -554,16 +536,11 @@ fn assemble_volume(
             if is_journal_dropped {
                 return Ok(None);
             }
-            let mut stated = forks.taken.clone();
-            let special = alternate
-                .iter()
-                .flat_map(|raw| special_extents(raw, header));
-            let stray = more.all_extents().chain(special);
-            let stray = stray.chain(objects.deleted_blocks.iter().copied());
-            let stray = stray.chain(values.dropped_blocks.iter().copied());
-            let all = stray.chain(damage.own.iter().chain(&forks.reserved).copied());
-            all.for_each(|extent| stated.insert(extent));
-            salvage.ownerless(&stated)
+            let of_records = more
+                .all_extents()
+                .chain(objects.deleted_blocks.iter().copied())
+                .chain(values.dropped_blocks.iter().copied());
+            count_ownerless(&salvage, of_records, &damage.own, &forks)
         };
         let found = losses::find(
             &paths,
@@ -598,6 +575,35 @@ fn assemble_volume(
         steps,
         losses,
     })
+}
+
+/// Makes the volume one without a journal: blocks of a journal that belong to no file would overwrite the
+/// files that get them.
+fn drop_journal(raw: &mut VolumeHeaderRaw, objects: &mut AllObjects, steps: &mut Steps) {
+    objects.drop_journal(steps);
+    raw.attributes = (raw.attributes.get() & !volume_attributes::JOURNALED).into();
+    raw.journal_info_block = 0.into();
+}
+
+/// Counts the used blocks that neither the repaired files, nor records that are left out, nor the volume's
+/// own files (`own`, and those that the alternate header states) refer to. `None` if the bitmap cannot
+/// be read.
+fn count_ownerless(
+    salvage: &Salvage<'_>,
+    of_records: impl Iterator<Item = Extent>,
+    own: &[Extent],
+    forks: &RepairedForks,
+) -> Result<Option<u64>> {
+    let special = salvage
+        .alternate
+        .iter()
+        .flat_map(|raw| special_extents(raw, salvage.header));
+    let stated = of_records
+        .chain(special)
+        .chain(own.iter().chain(&forks.reserved).copied());
+    let mut all = forks.taken.clone();
+    stated.for_each(|extent| all.insert(extent));
+    salvage.ownerless(&all)
 }
 
 /// Cuts the startup file to the contents of its extents, and claims their blocks.

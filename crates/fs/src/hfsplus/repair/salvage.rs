@@ -93,6 +93,66 @@ pub(super) struct Salvaged {
     pub(super) unused: Vec<PackedRecord>,
 }
 
+impl Salvaged {
+    /// No records, with the node size and the order of names that the tree has by default.
+    fn none(kind: TreeKind) -> Self {
+        let (node_size, key_compare_type, order) = match kind {
+            TreeKind::Extents => (4096, 0, KeyOrder::Extents),
+            TreeKind::Attributes => (8192, 0, KeyOrder::Attributes),
+            TreeKind::Catalog(Variant::HfsPlus) => {
+                let order = KeyOrder::Catalog(NameOrder::Folding);
+                (8192, KEY_COMPARE_FOLD, order)
+            }
+            TreeKind::Catalog(Variant::Hfsx) => {
+                let order = KeyOrder::Catalog(NameOrder::Binary);
+                (8192, KEY_COMPARE_BINARY, order)
+            }
+        };
+        Self {
+            records: Vec::new(),
+            order,
+            spec: TreeSpec {
+                kind,
+                node_size,
+                key_compare_type,
+                clump: 0,
+            },
+            incomplete: false,
+            is_damaged: false,
+            has_surplus: false,
+            missing: 0,
+            unused: Vec::new(),
+        }
+    }
+
+    /// Keeps one of the records with the same key, of those that are sorted so that the best comes first,
+    /// unless a later one is known to be newer. The others are unused.
+    fn keep_one_of_each_key(&mut self, newest: &AgeEvidence<'_>) -> Result<()> {
+        let order = self.order;
+        // In place, as the records of a large volume fill the memory.
+        let records = &mut self.records;
+        let mut kept = 0_usize;
+        for at in 0..records.len() {
+            let is_same = |former: &SalvagedRecord| {
+                former.compare(&records[at], order) == Some(Ordering::Equal)
+            };
+            let Some(former) = kept.checked_sub(1).filter(|&at| is_same(&records[at])) else {
+                records.swap(kept, at);
+                kept += 1;
+                continue;
+            };
+            if records[former].packed != records[at].packed {
+                if newest.is_later(&records[at], &records[former])? {
+                    records.swap(former, at);
+                }
+                self.unused.push(PackedRecord::new(&records[at].bytes()));
+            }
+        }
+        records.truncate(kept);
+        Ok(())
+    }
+}
+
 /// Reads the trees of a damaged volume.
 pub(super) struct Salvage<'a> {
     pub(super) space: &'a ForkSpace,
@@ -104,36 +164,12 @@ pub(super) struct Salvage<'a> {
 
 impl Salvage<'_> {
     pub(super) fn tree(&self, kind: TreeKind) -> Result<Salvaged> {
-        let (id, name, default_node): (_, _, u16) = match kind {
-            TreeKind::Extents => (Cnid::EXTENTS, "extents file", 4096),
-            TreeKind::Catalog(_) => (Cnid::CATALOG, "catalog file", 8192),
-            TreeKind::Attributes => (Cnid::ATTRIBUTES, "attributes file", 8192),
+        let (id, name) = match kind {
+            TreeKind::Extents => (Cnid::EXTENTS, "extents file"),
+            TreeKind::Catalog(_) => (Cnid::CATALOG, "catalog file"),
+            TreeKind::Attributes => (Cnid::ATTRIBUTES, "attributes file"),
         };
-        let compare = match kind {
-            TreeKind::Catalog(Variant::Hfsx) => KEY_COMPARE_BINARY,
-            TreeKind::Catalog(Variant::HfsPlus) => KEY_COMPARE_FOLD,
-            TreeKind::Extents | TreeKind::Attributes => 0,
-        };
-        let mut found = Salvaged {
-            records: Vec::new(),
-            order: match kind {
-                TreeKind::Extents => KeyOrder::Extents,
-                TreeKind::Attributes => KeyOrder::Attributes,
-                TreeKind::Catalog(Variant::HfsPlus) => KeyOrder::Catalog(NameOrder::Folding),
-                TreeKind::Catalog(Variant::Hfsx) => KeyOrder::Catalog(NameOrder::Binary),
-            },
-            spec: TreeSpec {
-                kind,
-                node_size: default_node,
-                key_compare_type: compare,
-                clump: 0,
-            },
-            incomplete: false,
-            is_damaged: false,
-            has_surplus: false,
-            missing: 0,
-            unused: Vec::new(),
-        };
+        let mut found = Salvaged::none(kind);
         let mut stated = None;
         let Some(file) = self.file(id, name)? else {
             return Ok(found);
@@ -146,7 +182,7 @@ impl Salvage<'_> {
             found.spec.clump = header.clump_size.get();
             stated = Some(u64::from(header.leaf_records.get()));
         } else {
-            found.spec.node_size = likely_node_size(&file, default_node)?;
+            found.spec.node_size = likely_node_size(&file, found.spec.node_size)?;
         }
         let mut report = Report::default();
         let rules = Rules {
@@ -213,26 +249,7 @@ impl Salvage<'_> {
                 .then_with(|| date(b).cmp(&date(a)))
         });
         let newest = AgeEvidence::new(self.bitmap()?, kind, &leaves.links, latest);
-        // In place, as the records of a large volume fill the memory.
-        let records = &mut found.records;
-        let mut kept = 0_usize;
-        for at in 0..records.len() {
-            let is_same = |former: &SalvagedRecord| {
-                former.compare(&records[at], order) == Some(Ordering::Equal)
-            };
-            let Some(former) = kept.checked_sub(1).filter(|&at| is_same(&records[at])) else {
-                records.swap(kept, at);
-                kept += 1;
-                continue;
-            };
-            if records[former].packed != records[at].packed {
-                if newest.is_later(&records[at], &records[former])? {
-                    records.swap(former, at);
-                }
-                found.unused.push(PackedRecord::new(&records[at].bytes()));
-            }
-        }
-        records.truncate(kept);
+        found.keep_one_of_each_key(&newest)?;
         Ok(found)
     }
 

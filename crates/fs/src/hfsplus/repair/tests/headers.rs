@@ -73,7 +73,8 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
         "{error}"
     );
     assert_eq!(device.to_vec(), damaged);
-    Repair::plan_assuming(device.clone(), Some(CopyChoice::Primary), &Silent)
+    let spill = Arc::new(Spill::to(platform::temporary_folder()));
+    Repair::plan_on(device.clone(), Some(CopyChoice::Primary), &spill, &Silent)
         .unwrap()
         .apply(&Silent)
         .unwrap();
