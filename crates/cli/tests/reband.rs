@@ -69,14 +69,9 @@ fn begin(scratch: &Scratch) -> Child {
 }
 
 /// Waits until bands were moved for good.
-fn wait(scratch: &Scratch) {
-    let list = scratch.path("x.sparsebundle/rebanding.plist");
-    let moved = || {
-        fs::read_to_string(&list)
-            .is_ok_and(|list| !list.contains("<key>moved</key>\n\t<integer>0<"))
-    };
+fn wait(scratch: &Scratch, before: u64) {
     let began = Instant::now();
-    while !moved() {
+    while moved(scratch).is_none_or(|moved| moved <= before) {
         assert!(
             began.elapsed() < Duration::from_secs(120),
             "nothing is moved"
@@ -85,12 +80,20 @@ fn wait(scratch: &Scratch) {
     }
 }
 
+/// Returns the number of bytes that the interrupted or running change has moved. `None` if its list does
+/// not exist, or is being written.
+fn moved(scratch: &Scratch) -> Option<u64> {
+    let list = fs::read_to_string(scratch.path("x.sparsebundle/rebanding.plist")).ok()?;
+    let (_, after) = list.split_once("<key>moved</key>\n\t<integer>")?;
+    after.split_once('<')?.0.parse().ok()
+}
+
 #[test]
 fn stopped_and_killed_it_loses_nothing() {
     let scratch = Scratch::new();
     let expected = bundle(&scratch);
     let mut child = begin(&scratch);
-    wait(&scratch);
+    wait(&scratch, 0);
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success(), "SIGKILL came too late");
     assert_eq!(sum(&scratch), expected);
@@ -125,8 +128,9 @@ fn stopped_and_killed_it_loses_nothing() {
             .contains("finish it before")
     );
 
+    let before = moved(&scratch).unwrap();
     let mut child = begin(&scratch);
-    std::thread::sleep(Duration::from_millis(300));
+    wait(&scratch, before);
     Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status()

@@ -594,6 +594,10 @@ fn an_image_whose_path_is_not_utf8_is_mounted() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"new\""));
 }
 
+/// The age from which a file counts as unchanged: one that was changed just now could change again within
+/// the same tick of the clock. No program can set the time of a change, so the test has to wait.
+const CLOCK_TICK: Duration = Duration::from_millis(150);
+
 /// A compressed image is compared with its checksums before it is used, once.
 #[test]
 fn a_damaged_image_is_not_mounted() {
@@ -647,8 +651,7 @@ fn a_damaged_image_is_not_mounted() {
         )
     };
 
-    // A file that was changed just now could change again within the same tick of the clock.
-    thread::sleep(Duration::from_millis(150));
+    thread::sleep(CLOCK_TICK);
     mounts(Some("--no-verify"));
     assert!(!list.exists(), "nothing was verified");
     mounts(None);
