@@ -19,9 +19,10 @@ use std::fs::File;
 
 use crate::device::{BlockDevice, ExtentKind};
 use crate::error::Place;
+use crate::fs::NodeId;
 use crate::platform::FileExt;
 use crate::progress::Progress;
-use crate::{Error, Result};
+use crate::{Error, Kind, Result};
 
 pub use folder::to_folder;
 pub use tar::to_tar;
@@ -86,6 +87,27 @@ impl Exported {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(error);
         }
+    }
+}
+
+/// Refuses a folder that contains itself, as hard links to folders could cause on a damaged volume: the
+/// folder `id` in the folder with the number `parent`. `above` returns the id of a numbered folder, and
+/// the number of its parent. The top folder has the number 0.
+fn check_ancestors(
+    id: NodeId,
+    mut parent: usize,
+    above: impl Fn(usize) -> (NodeId, usize),
+) -> Result<()> {
+    loop {
+        let (found, next) = above(parent);
+        if found == id {
+            let message = "the folder contains itself";
+            return Err(Error::new(Kind::Corrupt, LAYER, message));
+        }
+        if parent == 0 {
+            return Ok(());
+        }
+        parent = next;
     }
 }
 

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use super::folder::{BATCH, Batch, ExportShared};
 use super::host_node::{check_name, failed, identity};
-use super::{Exported, LAYER, about, is_fatal};
+use super::{Exported, LAYER, about, check_ancestors, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
 use crate::ops::folders::{Folders, ParentLookup};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// A folder of the host that was created, or already existed.
 #[derive(Debug)]
@@ -179,7 +179,10 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
     fn make_folder(&mut self, parent: u32, here: &OwnedFd, entry: Entry) -> Result<u32> {
         let Entry { name, attributes } = entry;
         check_name(&name)?;
-        self.check_ancestors(parent, attributes.id)?;
+        check_ancestors(attributes.id, parent as usize, |number| {
+            let above = &self.folders.0[number];
+            (above.attributes.id, above.parent as usize)
+        })?;
         let number = u32::try_from(self.folders.0.len())
             .map_err(|_| Error::limit(LAYER, "too many folders (limit 2^32)"))?;
         let ours = match rustix::fs::mkdirat(here, &*name, Mode::RWXU) {
@@ -205,25 +208,6 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
             ours,
         });
         Ok(number)
-    }
-
-    /// Refuses a folder that contains itself, as hard links to folders could cause on a damaged
-    /// volume.
-    fn check_ancestors(&self, mut folder: u32, id: NodeId) -> Result<()> {
-        loop {
-            let above = &self.folders.0[folder as usize];
-            if above.attributes.id == id {
-                return Err(Error::new(
-                    Kind::Corrupt,
-                    LAYER,
-                    "the folder contains itself",
-                ));
-            }
-            if folder == 0 {
-                return Ok(());
-            }
-            folder = above.parent;
-        }
     }
 
     /// Returns true if `entry` is a further name of a file that was already listed. It is recorded

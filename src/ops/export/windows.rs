@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::windows_names::TakenNames;
-use super::{BUFFER, Exported, FolderOptions, LAYER, about, copy, is_fatal};
+use super::{BUFFER, Exported, FolderOptions, LAYER, about, check_ancestors, copy, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -145,7 +145,10 @@ impl WindowsExport<'_> {
         target: &Path,
         taken: &mut TakenNames,
     ) -> Result<()> {
-        self.check_ancestors(parent, entry.attributes.id)?;
+        check_ancestors(entry.attributes.id, parent, |number| {
+            let above = &self.folders[number];
+            (above.attributes.id, above.parent)
+        })?;
         let path = self.folders[parent].path.clone();
         let target = target.join(self.name(&entry.name, &path, taken)?);
         let made = make_folder(&target)?;
@@ -157,25 +160,6 @@ impl WindowsExport<'_> {
             ours: made || self.overwrite,
         });
         Ok(())
-    }
-
-    /// Refuses a folder that contains itself, as hard links to folders could cause on a damaged
-    /// volume.
-    fn check_ancestors(&self, mut folder: usize, id: NodeId) -> Result<()> {
-        loop {
-            let above = &self.folders[folder];
-            if above.attributes.id == id {
-                return Err(Error::new(
-                    Kind::Corrupt,
-                    LAYER,
-                    "the folder contains itself",
-                ));
-            }
-            if folder == 0 {
-                return Ok(());
-            }
-            folder = above.parent;
-        }
     }
 
     /// Returns the name of an entry on the host, and notes one that is not its own.
