@@ -74,6 +74,10 @@ pub(crate) fn has_undo_data(path: &Path) -> bool {
 }
 
 /// Returns device and inode of a file or folder.
+#[cfg_attr(
+    not(unix),
+    expect(unused_variables, reason = "only hosts of Unix have these numbers")
+)]
 pub(crate) fn identity(meta: &fs::Metadata) -> Option<(u64, u64)> {
     #[cfg(unix)]
     {
@@ -82,7 +86,6 @@ pub(crate) fn identity(meta: &fs::Metadata) -> Option<(u64, u64)> {
     }
     #[cfg(not(unix))]
     {
-        let _ = meta;
         None
     }
 }
@@ -120,6 +123,10 @@ fn undo_folder_of_link(path: &Path) -> Option<PathBuf> {
 }
 
 /// Returns true if a file has several names.
+#[cfg_attr(
+    not(unix),
+    expect(unused_variables, reason = "only hosts of Unix have these numbers")
+)]
 fn has_links(meta: &fs::Metadata) -> bool {
     #[cfg(unix)]
     {
@@ -127,7 +134,6 @@ fn has_links(meta: &fs::Metadata) -> bool {
     }
     #[cfg(not(unix))]
     {
-        let _ = meta;
         false
     }
 }

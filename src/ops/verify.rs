@@ -70,7 +70,7 @@ impl Verification {
     pub fn begin(image: &Image) -> Option<Self> {
         let udif = image.layers().iter().find_map(Layer::udif)?;
         let udif = Some(udif).filter(|udif| udif.has_sums())?.clone();
-        udif.record_sums(true);
+        udif.begin_sums();
         let path = image.path().to_owned();
         Some(Self { udif, path })
     }
@@ -103,6 +103,6 @@ impl Verification {
 
 impl Drop for Verification {
     fn drop(&mut self) {
-        self.udif.record_sums(false);
+        self.udif.end_sums();
     }
 }

@@ -355,14 +355,14 @@ impl Backups {
             }),
             Place::Snapshot(name) => {
                 let fs = (volume.open)(name)?;
-                let folder = folder_of(&*fs, backup.date)?.ok_or_else(|| {
+                let (folder_name, folder) = folder_of(&*fs, backup.date)?.ok_or_else(|| {
                     let message = "the snapshot has no folder of its date";
                     Error::new(Kind::Corrupt, LAYER, message).named(name)
                 })?;
                 Ok(OpenBackup {
                     fs,
-                    root: folder.1.id,
-                    path: format!("/{}", folder.0),
+                    root: folder.id,
+                    path: format!("/{folder_name}"),
                     instance: Instance {
                         volume: backup.volume,
                         snapshot: Some(number),

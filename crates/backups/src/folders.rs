@@ -177,19 +177,3 @@ pub(crate) fn text(fs: &dyn FileSystem, node: NodeId, name: &str) -> Result<Opti
     let text = String::from_utf8_lossy(&bytes);
     Ok(Some(text.trim_matches(['\0', ' ', '\n']).to_owned()))
 }
-
-/// Returns the entry at a path of the root folder, for small files of a volume.
-pub(crate) fn small_file(fs: &dyn FileSystem, name: &str, longest: u64) -> Result<Option<Vec<u8>>> {
-    let Some(found) = fs.lookup(fs.root(), name)? else {
-        return Ok(None);
-    };
-    if found.kind != FileKind::File {
-        return Ok(None);
-    }
-    if found.size > longest {
-        return Err(Error::limit(LAYER, "too long for a property list").named(name));
-    }
-    let file = fs.open(found.id, bandsaw::fs::Fork::Data)?;
-    let len = usize::try_from(file.info().len.min(longest)).unwrap_or(0);
-    file.read_vec(0, len).map(Some)
-}

@@ -4,8 +4,9 @@
 
 use std::collections::HashSet;
 
-use bandsaw::fs::{FileKind, FileSystem, Timestamp};
-use bandsaw::{Error, Kind};
+use bandsaw::device::BlockDeviceExt;
+use bandsaw::fs::{FileKind, FileSystem, Fork, Timestamp};
+use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
 use crate::backup::{Backup, BackupState, Place};
@@ -92,8 +93,24 @@ pub(crate) fn read(number: usize, volume: &BackupVolume, reading: &mut Reading) 
     }
 }
 
+/// Returns the contents of the manifest in the root folder.
+fn manifest_file(fs: &dyn FileSystem) -> Result<Option<Vec<u8>>> {
+    let Some(found) = fs.lookup(fs.root(), MANIFEST)? else {
+        return Ok(None);
+    };
+    if found.kind != FileKind::File {
+        return Ok(None);
+    }
+    if found.size > MAX_LIST_LEN {
+        return Err(Error::limit(LAYER, "too long for a property list").named(MANIFEST));
+    }
+    let file = fs.open(found.id, Fork::Data)?;
+    let len = usize::try_from(file.info().len.min(MAX_LIST_LEN)).unwrap_or(0);
+    file.read_vec(0, len).map(Some)
+}
+
 fn manifest(fs: &dyn FileSystem, reading: &mut Reading) -> Option<Vec<(Timestamp, Option<u64>)>> {
-    let read = folders::small_file(fs, MANIFEST, MAX_LIST_LEN);
+    let read = manifest_file(fs);
     let bytes = read.map_err(|error| about(error, MANIFEST));
     let bytes = reading.kept(bytes).flatten()?;
     let parsed = lists::manifest(&bytes).map_err(|error| about(error, MANIFEST));

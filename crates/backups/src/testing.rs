@@ -2,7 +2,7 @@
 
 use crate::lists::{BundleLists, manifest, parse, quota};
 
-/// Reads a list. The first byte of the input tells which one it is.
+/// Reads a list. The first byte selects its kind.
 pub fn time_machine_lists(input: &[u8]) {
     let Some((kind, bytes)) = input.split_first() else {
         return;

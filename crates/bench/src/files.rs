@@ -39,24 +39,24 @@ impl Run<'_> {
         let request = self.contents.request();
         let mut watch = Stopwatch::start(self.clock);
         let mut sink = self.place.create(&file.name(), file.size)?;
-        let (mut at, mut untold) = (0, 0);
+        let (mut at, mut unreported) = (0, 0);
         while at < file.size {
             let len = request.min(usize::try_from(file.size - at).unwrap_or(request));
             let contents = &mut self.contents;
             // One interval for everything outside the request: reading the clock takes time, too.
             let bytes = watch.apart(|| {
-                progress.advance(untold);
+                progress.advance(unreported);
                 progress.check()?;
                 Ok::<_, bandsaw::Error>(contents.at(u64::from(file.number), at, len))
             })?;
             sink.write(bytes)?;
-            untold = len as u64;
-            at += untold;
+            unreported = len as u64;
+            at += unreported;
         }
         let seconds = watch.seconds();
         sink.finish()?;
         let flushed_seconds = Some(watch.seconds());
-        progress.advance(untold);
+        progress.advance(unreported);
         Ok(Sample {
             flushed_seconds,
             ..sample(Direction::Write, file, seconds)

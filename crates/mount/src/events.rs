@@ -41,11 +41,11 @@ impl Notes {
     pub(crate) fn tell(&self, line: &str) {
         let mut last = self.last.lock();
         match &mut *last {
-            Some((at, untold)) if at.elapsed() < PAUSE => *untold += 1,
+            Some((at, omitted)) if at.elapsed() < PAUSE => *omitted += 1,
             other => {
-                let untold = other.map_or(0, |(_, untold)| untold);
-                let more = if untold > 0 {
-                    format!(" ({untold} more before this)")
+                let omitted = other.map_or(0, |(_, omitted)| omitted);
+                let more = if omitted > 0 {
+                    format!(" ({omitted} more before this)")
                 } else {
                     String::new()
                 };

@@ -81,7 +81,7 @@ impl Udif {
 
     /// Verifies the checksums that cover the contents of the disk: those of the areas and of the
     /// tables, and those of the stored data if an area has none. Data that was read while checksums
-    /// were [recorded](Self::record_sums) is not decoded again.
+    /// were [recorded](Self::begin_sums) is not decoded again.
     pub fn verify_contents(&self, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {
         let mut verdicts = vec![self.verify_tables_sum()];
         if self.tables.iter().any(|table| !is_known(table.checksum)) {
@@ -101,9 +101,14 @@ impl Udif {
             .any(is_known)
     }
 
-    /// Starts or ends the recording of checksums of all data that is read.
-    pub fn record_sums(&self, on: bool) {
-        self.contents.sums.record(on);
+    /// Begins to record the checksums of all data that is read.
+    pub fn begin_sums(&self) {
+        self.contents.sums.record(true);
+    }
+
+    /// Ends the recording of checksums.
+    pub fn end_sums(&self) {
+        self.contents.sums.record(false);
     }
 
     fn verify_areas(&self, progress: &dyn Progress) -> Result<Vec<ChecksumResult>> {

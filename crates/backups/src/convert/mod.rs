@@ -30,8 +30,7 @@ use crate::snapshots::{MANIFEST, PREFIX, SUFFIX};
 
 /// Layer name in errors.
 const LAYER: &str = "conversion of backups";
-/// The attribute of the root folder that tells of which backups a volume is the conversion. Its
-/// value is text of our own.
+/// The attribute of the root folder that names the converted backups. Its value is text of our own.
 const ORIGIN: &str = "bandsaw.converted-from";
 /// Maximum length of its value in bytes.
 const MAX_ORIGIN_LEN: u64 = 2048;
@@ -456,8 +455,7 @@ fn origin(fs: &dyn FileSystem) -> Result<Option<String>> {
 }
 
 /// Fails for an encrypted volume: targets are made without encryption of their own.
-fn no_key(locked: &LockedVolume) -> Result<VolumeKey> {
-    let _ = locked;
+fn no_key(_locked: &LockedVolume) -> Result<VolumeKey> {
     Err(Error::new(
         Kind::WrongKey,
         LAYER,

@@ -98,7 +98,7 @@ impl Comparison<'_> {
     }
 
     /// Reads an object of the source.
-    fn can_read(&self, found: &Attributes) -> Result<()> {
+    fn check_readable(&self, found: &Attributes) -> Result<()> {
         match found.kind {
             FileKind::Symlink => drop(self.from.read_link(found.id)?),
             FileKind::File => read_all(&*self.from.open(found.id, Fork::Data)?, self.progress)?,
@@ -116,7 +116,7 @@ impl Comparison<'_> {
         let is_file = found.kind != FileKind::Folder;
         let Some(other) = other else {
             // It was left out if it cannot be read.
-            return match self.can_read(found) {
+            return match self.check_readable(found) {
                 Ok(()) => Err(differs("lacks an object", path.to_owned())),
                 Err(error) if error.kind() == Kind::Cancelled => Err(error),
                 Err(_) => Ok(()),
