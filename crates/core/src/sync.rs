@@ -27,7 +27,7 @@ fn free<G>(result: TryLockResult<G>) -> Option<G> {
 pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Creates a lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(sync::Mutex::new(value))
     }
@@ -39,12 +39,12 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody else holds the lock, and takes it.
+    /// Takes the lock; blocks while it is held.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         held(self.0.lock())
     }
 
-    /// Takes the lock; `None` if somebody holds it.
+    /// Takes the lock; `None` if it is held.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         free(self.0.try_lock())
     }
@@ -60,7 +60,7 @@ impl<T: ?Sized> Mutex<T> {
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Creates a lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(sync::RwLock::new(value))
     }
@@ -72,17 +72,17 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes, and takes the lock for reading.
+    /// Takes the lock for reading; blocks while a writer holds it.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         held(self.0.read())
     }
 
-    /// Waits until nobody reads or writes, and takes the lock for writing.
+    /// Takes the lock for writing; blocks while it is held.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         held(self.0.write())
     }
 
-    /// Takes the lock for writing; `None` if somebody holds it.
+    /// Takes the lock for writing; `None` if it is held.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         free(self.0.try_write())
     }
@@ -98,7 +98,7 @@ impl<T: ?Sized> RwLock<T> {
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// Creates a condition that nobody waits for.
+    /// Creates a condition without waiters.
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
     }

@@ -26,7 +26,7 @@ pub(crate) const GOING: &str = ".gone-";
 /// Threads that read files.
 pub(crate) const THREADS: usize = 8;
 
-/// The use that a state is of.
+/// The usability of a state.
 #[derive(Debug)]
 pub enum Condition {
     /// All of its files exist, with their lengths and times. Their contents were not read.
@@ -44,7 +44,7 @@ pub enum Condition {
 pub struct State {
     /// Its name.
     pub id: String,
-    /// Its use.
+    /// Its usability.
     pub condition: Condition,
 }
 

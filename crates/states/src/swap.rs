@@ -6,9 +6,9 @@
 //! FOLDER/old/        files of the bundle that were replaced
 //! ```
 //!
-//! Property lists leave first and arrive last: without them nobody opens the bundle, so nobody
-//! writes to it while an exchange is interrupted. Once they are back, files may have been changed by
-//! others, and nothing is moved any more.
+//! Property lists are removed first and restored last: a bundle without them cannot be opened, so it is
+//! not written while an exchange is interrupted. Once they are restored, other programs may have changed
+//! files, and nothing is moved any more.
 
 use std::collections::BTreeMap;
 

@@ -92,6 +92,7 @@ impl Asif {
         while at < end {
             let piece = self.piece(&(at..end));
             let (part, tail) = rest.split_at_mut(to_usize(piece.len()));
+            // Shared is enough: the place of a chunk is freed or reused only under the exclusive lock.
             let _held = self.units.shared(piece.chunk.0);
             self.check_piece(&piece)?;
             self.read_piece(&piece, part)?;
@@ -163,6 +164,7 @@ impl Asif {
 
     /// Writes a piece if all its blocks are marked as written; otherwise returns false.
     fn write_in_place(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<bool> {
+        // Shared is enough: neither the entry nor the mask of the chunk changes.
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(piece)?;
         let place = match self.find(piece.chunk)? {
@@ -184,6 +186,7 @@ impl Asif {
     /// Writes a piece of which some blocks were not marked as written before, or the first one of a
     /// session in a full chunk.
     fn write_first(&self, piece: &ChunkPart, bytes: &[u8]) -> Result<()> {
+        // Exclusive: two first writes would each allocate a place, or change a copy of the same mask.
         let _alone = self.units.exclusive(piece.chunk.0);
         let _noted = self.make(piece.chunk);
         self.check_piece(piece)?;
@@ -199,6 +202,7 @@ impl Asif {
             ChunkSource::Partial(place, mask) => {
                 self.write_blocks(piece, place, (*mask).clone(), bytes)
             }
+            // Without data the blocks read as zeros already, unless a lower layer is visible in them.
             ChunkSource::Uninit if !shows_below && is_zero(bytes) => Ok(()),
             ChunkSource::Unmapped if is_zero(bytes) => Ok(()),
             ChunkSource::Uninit if piece.len() < self.geometry.chunk_bytes() => {
@@ -248,6 +252,7 @@ impl Asif {
             self.geometry.in_file(place, piece.within.clone()).start,
             bytes,
         )?;
+        // Marked after the write: a block whose write failed stays unwritten.
         mask.set(blocks, BlockState::Written);
         match self.tables.entry(piece.chunk)? {
             _ if mask.is_full() => self.tables.set_full(piece.chunk, place, mask, &self.space),
@@ -338,6 +343,7 @@ impl Asif {
 
     /// Discards a whole chunk. Its space is reused only after no table on disk refers to it.
     fn drop_chunk(&self, chunk: DiskChunk, must_state_zeros: bool) -> Result<()> {
+        // Exclusive: a reader of the chunk could read its place after another chunk has reused it.
         let _alone = self.units.exclusive(chunk.0);
         let _noted = self.make(chunk);
         self.check_piece(&ChunkPart {
@@ -370,6 +376,8 @@ impl Asif {
             self.check_piece(piece)?;
             self.hide_blocks(piece)?;
         }
+        // Shared is enough from here: only the contents of blocks change. Whatever the blocks have become
+        // since the exclusive lock was released, they are looked up again.
         let _held = self.units.shared(piece.chunk.0);
         self.check_piece(piece)?;
         match self.find(piece.chunk)? {
@@ -437,6 +445,7 @@ impl Asif {
             return Ok(None);
         }
         let piece = self.piece(&range);
+        // The caller reads the file directly: the chunk must keep its place for as long.
         let held = self.units.pinned(piece.chunk.0);
         self.check_piece(&piece)?;
         let (place, within) = match self.find(piece.chunk)? {

@@ -43,7 +43,7 @@ impl Asif {
             return Ok(Extent {
                 kind: ExtentKind::Data,
                 len: at.end - at.start,
-            }); // reading it tells what is wrong
+            }); // the read reports the damage
         }
         let below = self.file.extent_at(at)?;
         let kind = if below.kind == ExtentKind::Data {

@@ -184,10 +184,7 @@ fn check_version(version: u32) -> Result<()> {
         }
         _ => Err(Error::unsupported(
             LAYER,
-            format!(
-                "unsupported version {version}: only {VERSION} is \
-                                               supported"
-            ),
+            format!("unsupported version {version}: only {VERSION} is supported"),
         )
         .at(4)),
     }

@@ -229,6 +229,8 @@ impl Asif {
         };
         let bytes = segment(&self.geometry, &metadata.to_xml()?)?;
         self.begin_locked()?;
+        // The first chunk holds all of the new metadata, and the others only continue the old one: they
+        // are removed in a commit of their own, after the new metadata is durable.
         let chunks = self.described().chunks.clone();
         let Some((first, others)) = chunks.split_first() else {
             return Err(Error::unsupported(
@@ -251,6 +253,7 @@ impl Asif {
         let at = self.geometry.in_file(place, 0..self.geometry.chunk_bytes());
         regions::blank(&*self.file, at.start + bytes.len() as u64..at.end)?;
         self.file.write_at(at.start, bytes)?;
+        // The new place is written before the chunk is locked: no entry refers to it yet.
         let alone = self.units.exclusive(chunk.0);
         let old = self.tables.entry(chunk)?.chunk();
         self.tables

@@ -112,7 +112,7 @@ pub(crate) fn is_resizing(store: &dyn Store, lists: [plist::Info; 2]) -> bool {
 }
 
 pub(super) fn read_plist(store: &dyn Store, name: &str) -> Result<plist::Info, plist::InfoError> {
-    // A read error tells nothing about the list, so that the other one does not take its place.
+    // A read error is no evidence about the list: the other one does not take its place.
     let bytes = read_bytes(store, name).map_err(|error| match error.kind() {
         Kind::Io => plist::InfoError::Refused(error),
         _ => plist::InfoError::Unreadable(error),

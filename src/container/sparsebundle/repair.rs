@@ -46,8 +46,8 @@ impl ListState {
     }
 }
 
-/// Reads `Info.plist`, or `Info.bckup` for [`CopyChoice::Alternate`]. A read error tells nothing about
-/// the list, so it is returned.
+/// Reads `Info.plist`, or `Info.bckup` for [`CopyChoice::Alternate`]. A read error is no evidence
+/// about the list, so it is returned.
 pub fn listed(store: &dyn Store, which: CopyChoice) -> Result<ListState> {
     Ok(match read_plist(store, name_of(which)) {
         Ok(geometry) => ListState::Whole(geometry),

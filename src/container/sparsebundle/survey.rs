@@ -105,7 +105,7 @@ impl Bundle {
     }
 
     fn check_band(&self, entry: &Entry<'_>, survey: &mut Survey) -> Result<()> {
-        // Bands of both sizes are counted; `check` tells them apart.
+        // Bands of both sizes are counted; `check` distinguishes them.
         let fresh = BandIndex::from_name(NEW_BANDS, entry.name).filter(|_| self.is_between());
         let Some(index) = fresh.or_else(|| BandIndex::from_name(BANDS, entry.name)) else {
             check_name(entry.name)

@@ -281,7 +281,7 @@ impl SparseImage {
             return Ok(());
         };
         let place = self.table().place(slot);
-        let end = self.file.info().len.min(place + self.band_size); // somebody may have cut it off
+        let end = self.file.info().len.min(place + self.band_size); // another program may have truncated it
         if place < end {
             self.file.discard(place..end, AfterDiscard::Any)
         } else {
@@ -334,7 +334,7 @@ impl SparseImage {
                 Ok(Extent {
                     kind: ExtentKind::Data,
                     len: piece.len(),
-                }) // reading it tells what is wrong
+                }) // the read reports the damage
             }
             MappedRun::Stored(place) => {
                 let below = self.file.extent_at(place)?;

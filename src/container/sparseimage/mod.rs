@@ -182,6 +182,7 @@ impl SparseImage {
     /// Finds the stored data that belongs to no band of the disk: in slots without a label, in
     /// bands past the end of the disk, and after the last band.
     pub fn orphans(&self) -> Result<Vec<Orphan>> {
+        // Copied: the table must not be locked during the reads below.
         let (mut slots, end) = {
             let table = self.table();
             let unlabeled = table.orphans.iter().map(|slot| (*slot, None));
@@ -238,6 +239,7 @@ impl SparseImage {
         let band = u32::try_from(number)
             .map(BandIndex)
             .map_err(|_| invalid())?;
+        // Both: a flush may move bands into gaps, and a first write would take the slot that is next.
         let _one_at_a_time = self.flushing.lock();
         let _tail = self.tail.lock();
         {
@@ -256,6 +258,7 @@ impl SparseImage {
                     table.slots[slot.0 as usize] = Label::of(band);
                     slot
                 }
+                // After the last band: the file has a band there that the index does not list.
                 None if next.node.is_none()
                     && next.end.checked_sub(self.band_size) == Some(place) =>
                 {

@@ -61,7 +61,7 @@ impl MapGeometry {
         let volume_len = volume_len
             .max(1)
             .checked_next_multiple_of(ALIGN)
-            .filter(|&len| len < 1 << 63);
+            .filter(|&len| len < 1 << 63); // so that the blocks of the map can be added
         let volume_len = volume_len
             .ok_or_else(|| Error::limit(LAYER, "the volume is too large: the limit is 8 EiB"))?;
         Self::of(Self::around(volume_len, block).disk_len(), block)
@@ -69,6 +69,7 @@ impl MapGeometry {
 
     fn around(volume_len: u64, block: u32) -> Self {
         let mut geometry = Self { block, blocks: 0 };
+        // The backup at the end: its table, and its header in the last block.
         geometry.blocks = (geometry.partition_start() + volume_len) / u64::from(block)
             + geometry.table_blocks()
             + 1;
@@ -261,6 +262,7 @@ impl Copy {
 /// Returns a protective MBR, which marks the whole disk as used.
 pub(super) fn protective_mbr(blocks: u64) -> MbrRaw {
     let mut mbr = MbrRaw::new_zeroed();
+    // UEFI: the largest number stands for all disks that are larger.
     let all_but_this = u32::try_from(blocks - 1).unwrap_or(u32::MAX);
     mbr.entries[0] = MbrEntryRaw {
         status: 0,
@@ -301,6 +303,7 @@ fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
             ));
         }
     }
+    // The caller determines the order of the entries, which need not be that on the disk.
     let mut ranges: Vec<_> = partitions
         .iter()
         .map(|partition| &partition.range)

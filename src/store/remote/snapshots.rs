@@ -46,6 +46,7 @@ impl Remote {
             );
         }
         let shared = self.shared();
+        // A snapshot is of a committed state.
         shared.commit()?;
         shared.change_snapshots(|shared, log| {
             if log.state.snapshots.contains_key(name) {
@@ -73,6 +74,7 @@ impl Remote {
             find(log, name)?;
             Ok(BTreeMap::from([(name.to_owned(), None)]))
         })?;
+        // After the commit: an interruption before it must leave the snapshot whole.
         shared
             .log()
             .as_mut()
@@ -92,6 +94,7 @@ impl Remote {
             return Err(no_snapshot(name));
         };
         shared.check_changeable()?;
+        // Two references are our own: that of the names, and that of the list made here.
         if shared
             .names
             .open_files()
@@ -229,6 +232,7 @@ impl Shared {
                 let Some(Name::File(file)) = kept.names.get_mut(*name) else {
                     continue;
                 };
+                // Other objects are never overwritten.
                 if file.plain.is_none() {
                     continue;
                 }

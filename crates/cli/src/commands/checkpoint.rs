@@ -71,9 +71,11 @@ impl Checkpoint {
         };
         output.done(&report, |out| {
             let name = output.name(&report.path);
-            let (copied, removed) = (counted(copied, "file", "files"), counted(removed, "file", "files"));
+            let copied = counted(copied, "file", "files");
+            let removed = counted(removed, "file", "files");
             let cleared = counted(cleared, "object", "objects");
-            writeln!(out, "{name}: copied {copied} to their plain names, removed {removed} and {cleared} unneeded ones")
+            write!(out, "{name}: copied {copied} to their plain names, ")?;
+            writeln!(out, "removed {removed} and {cleared} unneeded ones")
         })
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct HealthVerb {
     /// Read bundles that have not changed, too
     ///
     /// By default a bundle that was found sound is not read again until one of its files has other
-    /// times, another size or another inode. The report tells the date of the check that read it.
+    /// times, another size or another inode. The report shows the date of the check that read it.
     #[arg(long)]
     full: bool,
     /// Require a backup that is not older: 36h, 3d or 2w

@@ -145,10 +145,8 @@ impl One {
                 if others()
                     .is_ok_and(|others| others.iter().all(|other| other.name != self.name)) =>
             {
-                Failure::from(error).hint(format!(
-                    "run `bandsaw snapshot list {image}` to list \
-                                                   them"
-                ))
+                Failure::from(error)
+                    .hint(format!("run `bandsaw snapshot list {image}` to list them"))
             }
             _ => error.into(),
         }

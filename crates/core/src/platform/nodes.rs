@@ -131,7 +131,7 @@ fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
     )
 }
 
-/// Returns all that `read` has, of which `ask` tells the length. A buffer that is too small is an error,
+/// Reads a value whose length `ask` returns. A buffer that is too small is an error,
 /// but macOS fills it with the beginning of a resource fork: so the buffer is a byte larger than the
 /// length, and what fills it has grown meanwhile.
 fn whole(

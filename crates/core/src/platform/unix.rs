@@ -87,7 +87,7 @@ pub fn host_name() -> String {
     uname.nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the folder for temporary files of parts that are not told of one.
+/// Returns the folder for temporary files of callers that name none.
 pub fn temporary_folder() -> PathBuf {
     "/tmp".into()
 }

@@ -60,7 +60,7 @@ pub fn file_id(path: &Path) -> io::Result<FileId> {
     fs::canonicalize(path)
 }
 
-/// Returns `None`: hard links are not told from other names.
+/// Returns `None`: hard links cannot be distinguished from other names.
 pub fn shared_id(_meta: &Metadata) -> Option<FileId> {
     None
 }
@@ -122,7 +122,7 @@ pub fn host_name() -> String {
     "Windows".to_owned()
 }
 
-/// Returns the folder for temporary files of parts that are not told of one.
+/// Returns the folder for temporary files of callers that name none.
 pub fn temporary_folder() -> PathBuf {
     std::env::temp_dir()
 }

@@ -55,6 +55,7 @@ impl Staged {
     /// Creates a view that records the ranges that are read.
     pub fn traced(below: Arc<dyn Store>, spill: PathBuf) -> Self {
         let mut staged = Self::new(below, spill);
+        // Always: there are no clones yet.
         if let Some(inner) = Arc::get_mut(&mut staged.0) {
             inner.is_traced = true;
         }
@@ -134,6 +135,7 @@ impl Staged {
             return Ok(None);
         };
         let content = self.new_content(Some(name.to_owned()), below.info().len, false);
+        // Another thread may have opened the name meanwhile: both share the contents that were first.
         Ok(self
             .0
             .files
@@ -239,6 +241,7 @@ impl Store for Staged {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        // Copied: `each` may call this store.
         let known: BTreeMap<String, bool> = self
             .0
             .files
@@ -260,6 +263,7 @@ impl Store for Staged {
             .try_for_each(|(name, _)| each(Entry::new(name, &|| self.stat(name))))
     }
 
+    // Nothing is stored that could be made durable.
     fn sync(&self) -> Result<()> {
         Ok(())
     }

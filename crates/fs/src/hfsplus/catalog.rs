@@ -133,6 +133,7 @@ impl Catalog {
         match CatalogRecord::parse(data) {
             Some(CatalogRecord::Folder(folder)) => Ok(Some(Object::Folder(*folder))),
             Some(CatalogRecord::File(file)) => Ok(Some(Object::File(*file))),
+            // With an empty name the key is that of the thread of `parent`.
             Some(CatalogRecord::Thread(_)) => Ok(None),
             None => Err(self.bad_record(cursor.node_number(), parent, name)),
         }
@@ -198,6 +199,7 @@ impl Catalog {
             let Some(CatalogRecord::File(file)) = CatalogRecord::parse(data) else {
                 continue;
             };
+            // The search ends at the entry itself, if it still exists.
             if after.is_some_and(|(parent, name)| *parent == key.parent && *name == key.name) {
                 continue;
             }
@@ -247,6 +249,7 @@ impl Catalog {
         mut each: impl FnMut(&[U16], Object) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let mut cursor = self.tree.seek(&key(id, after.unwrap_or_default()))?;
+        // The thread of a folder comes before its entries. Without one, `id` is not a folder.
         let mut threaded = after.is_some();
         loop {
             let Some(record) = cursor.next()? else { break };

@@ -220,7 +220,7 @@ fn run(
             if stop.load(Ordering::Relaxed) {
                 return;
             }
-            // Ignored: after a failure nobody receives the result.
+            // Ignored: after a failure the result has no receiver.
             let _ = reply.send(packer.pack(disk, &step, area, room));
         }
     };

@@ -33,7 +33,7 @@ const MAX_NAME_LEN: usize = 200;
 /// The bundle is FOLDER/MACHINE.sparsebundle, with an empty volume and the list that ties it to the
 /// machine. Macs make their bundle themselves; one that was made before has the band size and the
 /// maximum size that you choose. No Mac has confirmed that it accepts such a bundle on APFS. On HFS+
-/// public scripts have made them so for macOS before 11. `bandsaw help tm` tells about the other
+/// public scripts have made them so for macOS before 11. `bandsaw help tm` describes the other
 /// verbs.
 ///
 /// On the Mac, `system_profiler SPHardwareDataType` prints the hardware UUID, and `scutil --get

@@ -120,6 +120,7 @@ impl CheckedObjects {
             own_blocks: 1 + nodes(totals),
             snapshots: Vec::new(),
         };
+        // After the walk, which claims the blocks of the tree meanwhile. Deleted objects have no block.
         for entry in &objects.entries {
             if entry.flags & omap_value::DELETED == 0 {
                 let user = User {
@@ -321,6 +322,7 @@ fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<Stri
             scope.newest
         ));
     }
+    // The rest of the record of a deleted object is not used.
     if flags & omap_value::DELETED != 0 {
         return None;
     }

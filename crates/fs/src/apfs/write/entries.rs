@@ -430,13 +430,8 @@ impl Volume {
         let entry = self
             .entry(dir, &name)?
             .filter(|entry| entry.id() == inode.id);
-        let entry = entry.ok_or_else(|| {
-            corrupt(
-                inode.id,
-                "not in the folder that its inode \
-                                                           records",
-            )
-        })?;
+        let entry =
+            entry.ok_or_else(|| corrupt(inode.id, "not in the folder that its inode records"))?;
         let sibling = self.next_id();
         self.put_sibling(inode, sibling, dir, &entry.name)?;
         self.put_entry(dir, &entry.name, inode, entry.raw.added, Some(sibling))

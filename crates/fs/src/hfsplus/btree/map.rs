@@ -127,12 +127,8 @@ impl Tree {
         }
         // Filled just above.
         self.map.as_mut().ok_or_else(|| {
-            Error::new(
-                Kind::Corrupt,
-                self.kind.layer(),
-                "the header node has no \
-                                                                         map",
-            )
+            let message = "the header node has no map";
+            Error::new(Kind::Corrupt, self.kind.layer(), message)
         })
     }
 

@@ -128,6 +128,7 @@ impl Volume {
             left_behind,
             short,
         };
+        // Ends the interrupted mount as an unmount does, which removes its transient journal.
         if !ended {
             volume.unmount()?;
         }
@@ -199,6 +200,7 @@ impl Volume {
         self.short = false;
         self.make_room()?;
         match self.step(change) {
+            // Freed blocks are reused only after the commit: until then the volume on disk refers to them.
             Err(error) if error.kind() == Kind::Limit && self.short && self.bitmap.holds_any() => {
                 self.commit()?;
                 self.make_room()?;
@@ -289,6 +291,7 @@ impl Volume {
                 .tree_mut()
                 .into_iter()
                 .for_each(|tree| tree.rollback(saved.clone())),
+            // The operation has created the tree.
             None => self.read.attributes.set_tree(None),
         }
     }
