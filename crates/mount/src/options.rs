@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(options.apply("rw,,suid,nfd").unwrap(), []);
         assert!(options.suid && options.decomposed);
         for (count, is_valid) in [("0", false), ("1", true), ("64", true), ("65", false)] {
-            let applied = options.apply(&format!("threads={count}"));
-            assert_eq!(applied.is_ok(), is_valid, "{count}");
+            let list = format!("threads={count}");
+            assert_eq!(options.apply(&list).is_ok(), is_valid, "{count}");
         }
         assert_eq!(options.threads, Some(64));
         options.apply("epoch=1700000000").unwrap();
