@@ -143,7 +143,7 @@ impl Opening<'_> {
         if raw.trailing() > 0 {
             self.warnings.push(format!(
                 "{} after the last whole sector: ignored",
-                size::counted(raw.trailing(), "byte")
+                size::counted(raw.trailing(), "byte", "bytes")
             ));
         }
         raw

@@ -119,17 +119,25 @@ impl fmt::Display for Fact {
                 problems: 0,
             } => write!(f, "{volume} has no problems"),
             Self::VolumeChecked { volume, problems } => {
-                write!(f, "{volume} has {}", counted(*problems, "problem"))
+                write!(
+                    f,
+                    "{volume} has {}",
+                    counted(*problems, "problem", "problems")
+                )
             }
             Self::BandsPastEnd(bands) => {
                 write!(
                     f,
                     "{} past the end of the disk",
-                    counted(*bands as u64, "band")
+                    counted(*bands as u64, "band", "bands")
                 )
             }
             Self::LongBands(files) => {
-                write!(f, "{} longer than a band", counted(*files as u64, "file"))
+                write!(
+                    f,
+                    "{} longer than a band",
+                    counted(*files as u64, "file", "files")
+                )
             }
         }
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use bandsaw::fs::Timestamp;
+pub(crate) use bandsaw::size::{counted, grouped};
 
 /// Escapes characters that could control a terminal, or reorder its text. Names in an image are not
 /// trustworthy.
@@ -91,28 +92,6 @@ fn needs_quotes(name: &str) -> bool {
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 file`, `2 files`.
-pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
-    format!(
-        "{} {}",
-        grouped(number),
-        if number == 1 { one } else { many }
-    )
 }
 
 /// `3 files, 1 of them compressed; 2 folders`.

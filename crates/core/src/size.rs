@@ -111,12 +111,23 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Returns a number with its noun: `1 byte`, `2 bytes`. The plural of `one` ends with an s.
-pub fn counted(number: u64, one: &str) -> String {
-    match number {
-        1 => format!("1 {one}"),
-        _ => format!("{number} {one}s"),
+/// Returns a number with its noun: `1 byte`, `2,000 bytes`.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    let noun = if number == 1 { one } else { many };
+    format!("{} {noun}", grouped(number))
+}
+
+/// Returns a number with its digits in groups of three: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
     }
+    text
 }
 
 /// The return type of [`display`].

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bandsaw_core::size::counted;
+use bandsaw_core::size::{counted, grouped};
 
 /// Something that a volume held before a change, and does not hold afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,22 +90,34 @@ impl fmt::Display for Lost {
                 write!(f, "{count} entries, whose names cannot be read")
             }
             Self::Entries(None) => f.write_str("entries, whose names cannot be read"),
-            Self::Contents(Some(bytes)) => write!(f, "its contents of {}", counted(*bytes, "byte")),
+            Self::Contents(Some(bytes)) => {
+                write!(f, "its contents of {}", counted(*bytes, "byte", "bytes"))
+            }
             Self::Contents(None) => f.write_str("its contents"),
-            Self::End { from, to } => write!(f, "all but {to} of its {}", counted(*from, "byte")),
+            Self::End { from, to } => write!(
+                f,
+                "all but {} of its {}",
+                grouped(*to),
+                counted(*from, "byte", "bytes")
+            ),
             Self::Shared => f.write_str("its contents, or those of a file with the same blocks"),
             Self::Resource { from, to: 0 } => {
-                write!(f, "its resource fork of {}", counted(*from, "byte"))
+                write!(
+                    f,
+                    "its resource fork of {}",
+                    counted(*from, "byte", "bytes")
+                )
             }
             Self::Resource { from, to } => {
-                let from = counted(*from, "byte");
+                let from = counted(*from, "byte", "bytes");
+                let to = grouped(*to);
                 write!(f, "all but {to} of the {from} of its resource fork")
             }
             Self::Unowned(bytes) => {
                 write!(
                     f,
                     "{} of contents, in used blocks that belong to no file",
-                    counted(*bytes, "byte")
+                    counted(*bytes, "byte", "bytes")
                 )
             }
             Self::Attribute(name) => write!(f, "its attribute {name}"),

@@ -94,7 +94,7 @@ fn check_whole(
         Some(first) => {
             let message = format!(
                 "the newest sound state is damaged ({}, {first} first), so none is removed",
-                counted(damaged.len() as u64, "file")
+                counted(damaged.len() as u64, "file", "files")
             );
             Err(shelf.named(Error::new(Kind::Corrupt, LAYER, message), id))
         }

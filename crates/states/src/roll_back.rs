@@ -139,7 +139,7 @@ fn choose(
         if let Some(first) = damaged.first() {
             let message = format!(
                 "the state is damaged: {}, {first} first",
-                counted(damaged.len() as u64, "file")
+                counted(damaged.len() as u64, "file", "files")
             );
             return Err(shelf.named(Error::new(Kind::Corrupt, LAYER, message), id));
         }

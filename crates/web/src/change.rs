@@ -398,7 +398,7 @@ impl ChangeWork {
             ..JobResult::default()
         };
         if let Some(undone) = &done.rolled_back {
-            let files = size::counted(undone.files as u64, "file");
+            let files = size::counted(undone.files as u64, "file", "files");
             result.add_fact("An interrupted repair", format!("rolled back, {files}"));
         }
         let step =

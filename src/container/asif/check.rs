@@ -51,7 +51,7 @@ pub fn check_with(
     }
     let (len, end) = (file.info().len, end.0 * image.geometry.chunk_bytes());
     if len > end {
-        let unused = counted(len - end, "unused byte") + " after the last chunk";
+        let unused = counted(len - end, "unused byte", "unused bytes") + " after the last chunk";
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     } else if len < end {
         image.check_cut_off(len, &mut findings)?;

@@ -8,6 +8,7 @@ use crate::container::Orphans;
 use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
+use crate::size::counted;
 use crate::{Error, Kind, Result};
 
 /// Repairs the image in `file`, durably. Returns one sentence for each step. Fails, without a
@@ -26,9 +27,12 @@ pub fn repair(
     let mut steps = Vec::new();
     let beyond = image.chunks_beyond()?.len();
     if beyond > 0 && orphans == Orphans::Remove {
-        steps.push(format!(
-            "{beyond} chunks past the end of the disk are removed"
-        ));
+        let chunks = counted(
+            beyond as u64,
+            "chunk past the end of the disk is",
+            "chunks past the end of the disk are",
+        );
+        steps.push(format!("{chunks} removed"));
     }
     let inside = image.unused_data()?;
     if inside > 0 && orphans == Orphans::Remove {

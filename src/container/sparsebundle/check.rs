@@ -11,6 +11,7 @@ use super::{
 };
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Progress;
+use crate::size::counted;
 use crate::store::{Entry, Open, Store};
 use crate::{Error, Kind, Result, crypt};
 
@@ -185,7 +186,8 @@ impl BandRules {
             Some((
                 Severity::Warning,
                 format!(
-                    "expected at most {band_size} bytes, the band size, found {len}; the last {rest} are ignored"
+                    "expected at most {band_size} bytes, the band size, found {len}; the last {} ignored",
+                    counted(rest, "byte is", "bytes are")
                 ),
             ))
         } else if len > most {

@@ -12,7 +12,7 @@ use super::{BAND_SIZES, BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist
 use crate::decision::CopyChoice;
 use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Progress;
-use crate::size::to_usize;
+use crate::size::{counted, to_usize};
 use crate::store::{Guard, Lock, Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -287,8 +287,8 @@ fn plan(
         n => repair.refuse(
             INFO,
             format!(
-                "{n} files reach past the end of the disk, and so does a \
-                                   volume: the size may be wrong"
+                "{} past the end of the disk, and so does a volume: the size may be wrong",
+                counted(n as u64, "file reaches", "files reach")
             ),
         ),
     }

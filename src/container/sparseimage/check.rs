@@ -36,7 +36,8 @@ pub fn check(
         );
         findings.report(Severity::Warning, Error::corrupt(LAYER, file_len, lost))?;
     } else if file_len > end {
-        let unused = counted(file_len - end, "unused byte") + " after the last band";
+        let unused =
+            counted(file_len - end, "unused byte", "unused bytes") + " after the last band";
         findings.report(Severity::Note, Error::corrupt(LAYER, end, unused))?;
     }
     Ok(SparseImage {

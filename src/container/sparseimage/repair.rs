@@ -8,6 +8,7 @@ use crate::container::Orphans;
 use crate::device::{AfterDiscard, BlockDevice, regions};
 use crate::problem::{Findings, Problems, Severity};
 use crate::progress::Silent;
+use crate::size::counted;
 use crate::{Error, Kind, Result};
 
 /// Repairs the image in `file`, durably. Returns one sentence for each step. Fails, without a
@@ -34,10 +35,12 @@ pub fn repair(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<Strin
         ));
     }
     if !loaded.duplicates.is_empty() {
-        steps.push(format!(
-            "{} bands stored in two slots are kept in one",
-            loaded.duplicates.len()
-        ));
+        let bands = counted(
+            loaded.duplicates.len() as u64,
+            "band stored in two slots is",
+            "bands stored in two slots are",
+        );
+        steps.push(format!("{bands} kept in one"));
     }
     let unlabeled = table.spare.len() + if removes { table.orphans.len() } else { 0 };
     let mut beyond = 0;
@@ -45,10 +48,12 @@ pub fn repair(file: &Arc<dyn BlockDevice>, orphans: Orphans) -> Result<Vec<Strin
         beyond += usize::from(removes || load::is_zero_band(&**file, table, slot)?);
     }
     if unlabeled + beyond > 0 {
-        steps.push(format!(
-            "{} slots without a band are filled with the last bands",
-            unlabeled + beyond
-        ));
+        let slots = counted(
+            (unlabeled + beyond) as u64,
+            "slot without a band is",
+            "slots without a band are",
+        );
+        steps.push(format!("{slots} filled with the last bands"));
     }
     if steps.is_empty() {
         return Ok(steps);

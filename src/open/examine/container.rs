@@ -185,7 +185,7 @@ fn check_raw(plain: &Arc<dyn BlockDevice>, problems: &mut Problems) -> Arc<dyn B
     if raw.trailing() > 0 {
         let odd = format!(
             "{} after the last whole sector: ignored",
-            size::counted(raw.trailing(), "byte")
+            size::counted(raw.trailing(), "byte", "bytes")
         );
         problems.add(
             Severity::Warning,

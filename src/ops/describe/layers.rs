@@ -44,7 +44,7 @@ pub fn layer_facts(layer: &Layer) -> Vec<(String, String)> {
                 format!(
                     "a disk of {} in {}",
                     exact(image.info().len),
-                    counted(usage.bands, "band")
+                    counted(usage.bands, "band", "bands")
                 ),
             )
         }
@@ -53,7 +53,7 @@ pub fn layer_facts(layer: &Layer) -> Vec<(String, String)> {
             format!(
                 "a disk of {} in {}",
                 exact(image.info().len),
-                counted(image.usage().data, "chunk")
+                counted(image.usage().data, "chunk", "chunks")
             ),
         ),
         Layer::Udif(udif) => {
@@ -62,7 +62,7 @@ pub fn layer_facts(layer: &Layer) -> Vec<(String, String)> {
                 "{} ({format}), a disk of {} in {}",
                 format.description(),
                 exact(udif.info().len),
-                counted(udif.usage().chunks, "chunk")
+                counted(udif.usage().chunks, "chunk", "chunks")
             );
             one("UDIF", what)
         }
@@ -73,13 +73,13 @@ pub fn layer_facts(layer: &Layer) -> Vec<(String, String)> {
                 format!(
                     "{name}, a disk of {} in {}",
                     exact(file.image.info().len),
-                    counted(file.image.usage().data, "chunk")
+                    counted(file.image.usage().data, "chunk", "chunks")
                 ),
             )
         }
         Layer::Stack(stack) => one("stack", format!("a disk of {}", exact(stack.info().len))),
         Layer::Partitions(map) => {
-            let mut what = counted(map.partitions.len() as u64, "partition");
+            let mut what = counted(map.partitions.len() as u64, "partition", "partitions");
             if let [problem, more @ ..] = &map.problems[..] {
                 what += &format!("; {}", problem.message());
                 what += &if more.is_empty() {
@@ -105,7 +105,7 @@ fn archive_facts(archive: &ArchiveLayer) -> String {
         facts += &format!(
             ", {:#} of contents in {}",
             size::display(root.size),
-            counted(root.segments(), "segment")
+            counted(root.segments(), "segment", "segments")
         );
     }
     facts

@@ -15,6 +15,7 @@ use crate::open::evidence::{self, Depth, Fact};
 use crate::open::{self, OpenOptions, StoredImage, compare_lists, unstored};
 use crate::ops::orphans::{OrphanAccount, account, undecided};
 use crate::ops::space::UnitKind;
+use crate::size::counted;
 use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
 
@@ -202,7 +203,8 @@ impl LayerRepair<'_> {
         let misplaced = compare_lists::misplaced(geometry, &lens);
         let what = misplaced.iter().find_map(|fact| match fact {
             Fact::BandsPastEnd(files) => {
-                Some(format!("{files} files are past the end of the disk"))
+                let files = counted(*files as u64, "file is", "files are");
+                Some(format!("{files} past the end of the disk"))
             }
             Fact::LongBands(_) if assume.band_size.is_none() => Some(fact.to_string()),
             _ => None,

@@ -147,8 +147,8 @@ impl ReportPage {
                     (1, 0) => "one".to_owned(),
                     (files, folders) => format!(
                         "{} in {}",
-                        counted(files, "file"),
-                        counted(folders, "folder")
+                        counted(files, "file", "files"),
+                        counted(folders, "folder", "folders")
                     ),
                 },
             ),

@@ -118,7 +118,7 @@ fn check_end(needed: &RequiredLength, len: u64, problems: &mut Problems) {
         );
         problems.add(Severity::Damage, Error::corrupt(LAYER, len, cut));
     } else if len - end > PADDING {
-        let unused = counted(len - end, "unused byte") + " after the data";
+        let unused = counted(len - end, "unused byte", "unused bytes") + " after the data";
         problems.add(Severity::Note, Error::corrupt(LAYER, *end, unused));
     }
 }

@@ -98,7 +98,7 @@ fn run(
             let mut result = JobResult {
                 conclusion: format!(
                     "Restored: {}, {}.",
-                    size::counted(done.files, "file"),
+                    size::counted(done.files, "file", "files"),
                     size::display(done.bytes)
                 ),
                 is_sound: done.problem_count == 0,
