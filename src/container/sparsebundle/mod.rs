@@ -53,7 +53,7 @@ const LAYER: &str = "sparse bundle";
 
 const BANDS: &str = "bands/";
 const MAPPED: &str = "mapped/";
-const TOKEN: &str = "token";
+pub(crate) const TOKEN: &str = "token";
 const LOCK: &str = "lock";
 /// Folder of the snapshots of a bundle, one folder each, see `ops::snapshot`.
 pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";

@@ -30,6 +30,7 @@ use super::log::{Log, escaped, unescaped};
 use super::ranges::without;
 use super::target::Target;
 use super::undo_store::checksum;
+use crate::container::sparsebundle;
 use crate::device::{Access, BlockDeviceExt};
 use crate::open::interrupted::{self, IMAGE, STATE};
 use crate::open::{self, OpenOptions};
@@ -171,7 +172,10 @@ impl Fingerprint {
                     parsed.identity = Some((device.parse().ok()?, inode.parse().ok()?));
                 }
                 ["file", len, name] => {
-                    parsed.files.insert(unescaped(name), len.parse().ok()?);
+                    let (name, len) = (unescaped(name), len.parse().ok()?);
+                    if !is_empty_token(&name, len) {
+                        parsed.files.insert(name, len);
+                    }
                 }
                 [word, start, end, sum, name] => {
                     let range = start.parse().ok()?..end.parse().ok()?;
@@ -283,6 +287,7 @@ fn files_of(image: &dyn Store) -> Result<BTreeMap<String, u64>> {
     image.list("", &mut |entry| {
         if is_part_of_disk(&entry)
             && let Some(meta) = entry.meta()?
+            && !is_empty_token(entry.name, meta.len)
         {
             files.insert(entry.name.to_owned(), meta.len);
         }
@@ -298,6 +303,12 @@ fn is_part_of_disk(entry: &Entry<'_>) -> bool {
         && last != ".DS_Store"
         && !last.starts_with("._")
         && !entry.name.starts_with(".bandsaw")
+}
+
+/// Returns true for the token of a bundle that is not encrypted. Readers lock it and create it if
+/// it is missing.
+fn is_empty_token(name: &str, len: u64) -> bool {
+    name == sparsebundle::TOKEN && len == 0
 }
 
 /// Reads what every user of an image changes.

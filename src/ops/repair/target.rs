@@ -93,7 +93,8 @@ impl Target {
                 Some(parent) => parent.undo(),
                 None => UndoStore::apart(Arc::new(
                     Local::new(&undo_path).with_mode(FileMode::PRIVATE),
-                )),
+                ))
+                .of_bundle(is_bundle.then(|| real.clone())),
             };
             undo.at(undo_path)
         });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::LAYER;
 use crate::device::{BlockDevice, BlockDeviceExt, regions};
 use crate::open::interrupted::{self, APPLIED, STATE, State};
-use crate::store::{Open, PrefixStore, Put, Store};
+use crate::store::{Local, Open, PrefixStore, Put, Store};
 use crate::{Error, Result};
 
 /// Bytes of which a checksum is computed at a time.
@@ -23,6 +23,8 @@ pub(super) struct UndoStore {
     shared: Option<Shared>,
     /// The folder on this host.
     folder: Option<PathBuf>,
+    /// The sparse bundle on this host whose files are copied here.
+    bundle: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl UndoStore {
             store: Arc::new(shared.undo.clone()),
             shared: Some(shared),
             folder: None,
+            bundle: None,
         }
     }
 
@@ -53,7 +56,14 @@ impl UndoStore {
             store,
             shared: None,
             folder: None,
+            bundle: None,
         }
+    }
+
+    /// Sets the path of the sparse bundle on this host, so that files which are copied keep their
+    /// permissions, owners and extended attributes.
+    pub(super) fn of_bundle(self, bundle: Option<PathBuf>) -> Self {
+        Self { bundle, ..self }
     }
 
     /// Sets the path of the folder on this host.
@@ -137,7 +147,10 @@ impl UndoStore {
             Some(shared) => shared
                 .parent
                 .rename(&shared.image.full(name), &shared.undo.full(to)),
-            None => move_by_copy(image, name, &*self.store, to),
+            None => move_by_copy(
+                (image, &self.bundle, name),
+                (&*self.store, &self.folder, to),
+            ),
         }
     }
 
@@ -147,7 +160,10 @@ impl UndoStore {
             Some(shared) => shared
                 .parent
                 .rename(&shared.undo.full(from), &shared.image.full(name)),
-            None => move_by_copy(&*self.store, from, image, name),
+            None => move_by_copy(
+                (&*self.store, &self.folder, from),
+                (image, &self.bundle, name),
+            ),
         }
     }
 
@@ -186,9 +202,18 @@ pub(super) fn copy_file(from: &dyn Store, name: &str, to: &dyn Store, target: &s
     to.sync()
 }
 
+/// A file of a store, with the path of the store on this host, if it has one.
+type StoredFile<'a> = (&'a dyn Store, &'a Option<PathBuf>, &'a str);
+
 /// Moves a file to another store. The copy is durable before the original is removed.
-fn move_by_copy(from: &dyn Store, name: &str, to: &dyn Store, target: &str) -> Result<()> {
+fn move_by_copy(
+    (from, from_path, name): StoredFile<'_>,
+    (to, to_path, target): StoredFile<'_>,
+) -> Result<()> {
     copy_file(from, name, to, target)?;
+    if let (Some(from_path), Some(to_path)) = (from_path, to_path) {
+        Local::new(to_path).set_attributes_like(target, &from_path.join(name))?;
+    }
     from.remove(name)?;
     from.sync()
 }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::{edit, facts, images};
 use crate::common::{Scratch, stderr};
+use bandsaw::platform::nodes;
 use serde_json::Value;
 
 /// The state of a repair without a record of the image.
@@ -658,4 +661,63 @@ fn an_interrupted_repair_comes_first() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["cause"]["code"], "repair_interrupted", "{found}");
+}
+
+/// Whatever opens a bundle without a token creates one, without bytes: that is no change.
+#[test]
+fn an_empty_token_is_no_change() {
+    let scratch = images();
+    let token = scratch.path("x.sparsebundle/token");
+    let stray = scratch.path("x.sparsebundle/bands/fff");
+    let (_, created) = (fs::remove_file(&token), [&b""[..], b"x"]);
+    for bytes in created {
+        fs::write(&stray, [0; 512]).unwrap();
+        scratch.ok(&["repair", "x.sparsebundle"]);
+        assert!(!stray.exists());
+        fs::write(&token, bytes).unwrap();
+        if bytes.is_empty() {
+            scratch.ok(&["repair", "--undo", "x.sparsebundle"]);
+        } else {
+            scratch.fails(4, &["repair", "--undo", "x.sparsebundle"]);
+            fs::remove_file(&token).unwrap();
+            scratch.ok(&["repair", "--undo", "x.sparsebundle"]);
+        }
+        assert_eq!(fs::read(&stray).unwrap(), [0; 512]);
+    }
+}
+
+/// Files that are copied to undo data elsewhere come back with their permissions and attributes.
+#[test]
+fn files_from_another_folder_keep_their_attributes() {
+    let scratch = images();
+    let stray = scratch.path("x.sparsebundle/bands/fff");
+    fs::write(&stray, [0; 512]).unwrap();
+    let time = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let attributes = || {
+        let file = fs::File::open(&stray).unwrap();
+        let meta = file.metadata().unwrap();
+        let xattrs = nodes::xattrs(file.as_fd()).unwrap();
+        let mode = meta.permissions().mode() & 0o7777;
+        (mode, meta.modified().unwrap(), meta.uid(), xattrs)
+    };
+    let file = fs::File::options().write(true).open(&stray).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o640))
+        .unwrap();
+    file.set_modified(time).unwrap();
+    // Not every file system has attributes.
+    let _ = nodes::set_xattr(file.as_fd(), "org.example.test", b"value");
+    drop(file);
+    let before = attributes();
+    assert_eq!((before.0, before.1), (0o640, time));
+    fs::create_dir(scratch.path("elsewhere")).unwrap();
+    scratch.ok(&["repair", "x.sparsebundle", "--undo-dir", "elsewhere"]);
+    assert!(!stray.exists());
+    scratch.ok(&[
+        "repair",
+        "--undo",
+        "x.sparsebundle",
+        "--undo-dir",
+        "elsewhere",
+    ]);
+    assert_eq!(attributes(), before);
 }

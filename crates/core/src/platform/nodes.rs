@@ -76,7 +76,7 @@ pub fn open_folder(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
 
 /// Opens a file within a folder for reading, never through a symbolic link and never waiting for
 /// the writer of a FIFO.
-pub fn open_file(folder: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+pub fn open_file(folder: impl AsFd, name: impl rustix::path::Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
 }

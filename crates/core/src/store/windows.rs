@@ -354,6 +354,11 @@ impl Local {
     /// Does nothing: a folder is not renamed while it is open.
     pub fn set_renamed(&self, _path: &Path) {}
 
+    /// Does nothing: nothing is moved by copying.
+    pub fn set_attributes_like(&self, _name: &str, _like: &Path) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the path of `name` on the host.
     pub fn host_path(&self, name: &str) -> PathBuf {
         self.root.join(name)

@@ -3,16 +3,39 @@
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rustix::fs::CWD;
+
 use super::{LAYER, Local};
+use crate::platform::nodes;
 use crate::store::{Attributes, HostStore, NodeKind, check_folder, check_name};
 use crate::{Error, Result, platform};
 
 impl Local {
+    /// Gives a file the permissions, the time of modification, the owner and the extended attributes
+    /// of the file at `like`, durably. What this process may not set, or the file system does not
+    /// keep, is left out.
+    pub fn set_attributes_like(&self, name: &str, like: &Path) -> Result<()> {
+        let file = self.attributed(name)?;
+        let set = || {
+            let like = File::from(nodes::open_file(CWD, like)?);
+            let meta = like.metadata()?;
+            let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
+            for (name, value) in nodes::xattrs(like.as_fd())? {
+                let _ = nodes::set_xattr(file.as_fd(), &name, &value);
+            }
+            let _ = file.set_permissions(meta.permissions());
+            let _ = file.set_modified(meta.modified()?);
+            make_attributes_durable(&file)
+        };
+        set().map_err(|source| self.failed("set the attributes", name, source))
+    }
+
     /// Opens a file whose attributes are set.
     fn attributed(&self, name: &str) -> Result<File> {
         check_name(name)?;
