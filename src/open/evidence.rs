@@ -183,6 +183,17 @@ impl Evidence {
                 .all(|fact| matches!(fact, Fact::BandsPastEnd(_) | Fact::LongBands(_)))
     }
 
+    /// Returns true if nothing contradicts the interpretation except that the disk is longer than the
+    /// map says, as an interrupted growth leaves it: the map is whole at its length, and a volume is
+    /// sound.
+    pub(crate) fn is_consistent_but_for_growth(&self) -> bool {
+        let is_growth =
+            |fact: &Fact| matches!(fact, Fact::MapLength { recorded, len } if recorded < len);
+        self.has_sound_volume()
+            && self.facts.contains(&Fact::Backup { is_found: true })
+            && self.against().all(is_growth)
+    }
+
     /// Returns true if the check of a volume found no problem.
     pub(crate) fn has_sound_volume(&self) -> bool {
         self.facts

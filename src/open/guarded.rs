@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::OpenOptions;
-use super::leftovers::{check_leftovers, check_past_end};
+use super::leftovers::{check_excess, check_leftovers, check_past_end};
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::Bundle;
 use crate::container::sparseimage::SparseImage;
@@ -26,9 +26,10 @@ pub(super) struct Guarded<D> {
 impl Guarded<Bundle> {
     /// Returns a sparse bundle whose files past the end are checked.
     pub(super) fn bundle(bundle: Arc<Bundle>) -> Self {
-        let check = |bundle: &Arc<Bundle>, _| {
+        let check = |bundle: &Arc<Bundle>, len| {
             let disk: Arc<dyn BlockDevice> = bundle.clone();
-            check_leftovers(bundle, &disk, &OpenOptions::default(), &Silent)
+            check_leftovers(bundle, &disk, &OpenOptions::default(), &Silent)?;
+            check_excess(bundle, len, &Silent)
         };
         Self {
             device: bundle,

@@ -41,6 +41,14 @@ impl Image {
         &self.path
     }
 
+    /// Returns the path of the file or bundle that changes of its disk are written to: that of the
+    /// topmost layer, if there are layers over it.
+    pub(crate) fn changed_path(&self) -> &Path {
+        self.overlays()
+            .last()
+            .map_or(&self.path, |layer| &layer.path)
+    }
+
     /// Returns the mode for a copy of it: its own, restricted to the owner if the image is
     /// encrypted, as the copy may not be.
     pub fn mode_of_copy(&self) -> NewMode {

@@ -10,6 +10,7 @@ use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
 use crate::decision::{Alternative, Undecided};
 use crate::device::BlockDevice;
 use crate::progress::{Progress, Silent};
+use crate::size::counted;
 
 /// Refuses an operation on the bands of `bundle` that would remove files past the end of the disk, or
 /// that depends on the band size while the lengths of files suggest another one, unless a map or
@@ -81,9 +82,39 @@ pub(crate) fn check_leftovers(
     .into_error("sparse bundle"))
 }
 
+/// Refuses to shorten the disk of `bundle` to `len` bytes if that would remove what a file stores past
+/// the end of its band: its meaning is not known, and shortening keeps no undo data.
+///
+/// [`Kind::Undecided`](crate::Kind::Undecided) then.
+pub(crate) fn check_excess(bundle: &Bundle, len: u64, progress: &dyn Progress) -> Result<()> {
+    if len >= bundle.info().len {
+        return Ok(());
+    }
+    let band_size = bundle.band_size();
+    // The last band that stays is truncated, and those after it are removed.
+    let first = len.saturating_sub(1) / band_size;
+    let lens = bundle.band_lens(progress)?.unwrap_or_default();
+    let longer = lens
+        .into_iter()
+        .find(|(index, len)| *index >= first && *len > band_size);
+    match longer {
+        None => Ok(()),
+        Some((index, len)) => Err(Undecided {
+            what: format!(
+                "{} has {} past the end of its band, which a shorter disk would remove without undo \
+                 data: run `bandsaw repair` first",
+                sparsebundle::band_name(index),
+                counted(len - band_size, "byte", "bytes")
+            ),
+            alternatives: Vec::new(),
+        }
+        .into_error("sparse bundle")),
+    }
+}
+
 /// Refuses to grow a disk in a file that stores `orphans` past its end, which are removed first, unless a
-/// map or volume has the length of the disk, everything on it is in order and all that is in use is
-/// stored. [`Kind::Undecided`] otherwise.
+/// map or volume has the length of the disk, or a whole map that of the disk before it grew, everything
+/// on it is in order and all that is in use is stored. [`Kind::Undecided`] otherwise.
 pub(crate) fn check_past_end(
     disk: &Arc<dyn BlockDevice>,
     orphans: &[Orphan],
@@ -93,7 +124,8 @@ pub(crate) fn check_past_end(
         return Ok(());
     };
     let found = evidence::of_disk(disk, &OpenOptions::default(), Depth::Full, &Silent)?;
-    if found.is_consistent() && is_all_stored(disk, &Silent)? {
+    let is_confirmed = found.is_consistent() || found.is_consistent_but_for_growth();
+    if is_confirmed && is_all_stored(disk, &Silent)? {
         return Ok(());
     }
     Err(Undecided {

@@ -109,8 +109,8 @@ pub(super) fn trim_unlocked(
 /// Trims `image` before its first change by attaching, mounting or serving, as macOS does: like
 /// [`trim`], without measuring, but leaves foreign file systems alone: nothing confirms their free
 /// maps. Does nothing if the image is read-only, is of a format that is
-/// always fully allocated, is changing its band size, has undo data beside it, which needs what the
-/// repair freed, or stores data that may belong elsewhere: past the end of the disk, or in free space
+/// always fully allocated, is changing its band size, has undo data beside it (a layer: beside the
+/// layer), which needs what the repair freed, or stores data that may belong elsewhere: past the end of the disk, or in free space
 /// while a whole band or chunk of a file is missing.
 pub fn before_use(
     image: &Image,
@@ -119,7 +119,7 @@ pub fn before_use(
 ) -> Result<Vec<TrimmedVolume>> {
     if image.disk().info().access == Access::ReadOnly
         || image.bundle().is_some_and(Bundle::is_between)
-        || interrupted::has_undo_data(image.path())
+        || interrupted::has_undo_data(image.changed_path())
     {
         return Ok(Vec::new());
     }

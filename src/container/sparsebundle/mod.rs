@@ -483,6 +483,11 @@ pub(crate) fn open_token(
     Ok(store.open(TOKEN, mode)?.map(|token| (TOKEN, token)))
 }
 
+/// Returns the name of the file of the band with this number.
+pub(crate) fn band_name(number: u64) -> String {
+    BandIndex(number).name()
+}
+
 /// Number of a band: its disk offset divided by the band size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct BandIndex(u64);

@@ -334,7 +334,10 @@ impl<'a> LayerRepair<'a> {
         let (disk, _) = self.opened(self.staged, format)?;
         let len = disk.info().len;
         let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
-        if found.is_consistent() || self.chosen.assume.size == Some(len) {
+        if found.is_consistent()
+            || found.is_consistent_but_for_growth()
+            || self.chosen.assume.size == Some(len)
+        {
             return Ok(());
         }
         let what = format!(

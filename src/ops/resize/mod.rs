@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address::VolumeSelector;
+use crate::container::sparsebundle::Bundle;
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, ExtentKind, Slice};
 use crate::fs::SizeLimits;
 use crate::open::{Contents, Image, OpenOptions, Volume, VolumeFormat, leftovers};
@@ -171,7 +172,7 @@ pub fn resize(
     });
     let checked = checked.and_then(|()| check_orphans(image, options, progress));
     let done = checked.and_then(|()| match options.parts {
-        Parts::Image => PartitionedDisk::of(image).resize_disk(options),
+        Parts::Image => PartitionedDisk::of(image).resize_disk(options, progress),
         Parts::All | Parts::Partition => {
             let disk = match options.dry_run {
                 true => &trial_disk(image)?,
@@ -205,6 +206,8 @@ fn check_orphans(
 #[derive(Debug, Clone, Copy)]
 struct PartitionedDisk<'a> {
     disk: &'a Arc<dyn BlockDevice>,
+    /// The sparse bundle that stores it.
+    bundle: Option<&'a Bundle>,
     map: Option<&'a Map>,
     volumes: &'a [Volume],
 }
@@ -213,14 +216,20 @@ impl<'a> PartitionedDisk<'a> {
     fn of(image: &'a Image) -> Self {
         Self {
             disk: image.disk(),
+            bundle: image.bundle(),
             map: image.partitions(),
             volumes: image.volumes(),
         }
     }
 
     /// Resizes the disk alone.
-    fn resize_disk(self, options: &ResizeOptions<'_>) -> Result<Resized> {
-        let Self { disk, map, volumes } = self;
+    fn resize_disk(self, options: &ResizeOptions<'_>, progress: &dyn Progress) -> Result<Resized> {
+        let Self {
+            disk,
+            bundle,
+            map,
+            volumes,
+        } = self;
         let from = disk.info().len;
         let is_gpt = map.is_some_and(|map| map.scheme == Scheme::Gpt);
         let used = match map {
@@ -267,6 +276,7 @@ impl<'a> PartitionedDisk<'a> {
                            made smaller";
             return Err(Error::conflict(LAYER, message));
         }
+        check_excess(bundle, to, progress)?;
         let mut steps = Vec::new();
         if to > from {
             steps.push(ResizeStep::GrowDisk { from, to });
@@ -355,6 +365,13 @@ fn whole_sectors(disk: &Arc<dyn BlockDevice>, len: u64) -> Result<u64> {
     Ok(len)
 }
 
+/// Refuses a length of the disk that would remove what a file of the bundle stores past its band.
+fn check_excess(bundle: Option<&Bundle>, to: u64, progress: &dyn Progress) -> Result<()> {
+    bundle.map_or(Ok(()), |bundle| {
+        leftovers::check_excess(bundle, to, progress)
+    })
+}
+
 /// Extends the disk, durably, before the map or a volume refers to the new space.
 fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
     disk.set_len(to, AfterDiscard::Zeros)?;
@@ -364,6 +381,7 @@ fn grow_disk(disk: &Arc<dyn BlockDevice>, to: u64) -> Result<()> {
 /// A volume with its surroundings.
 struct ResizePlan<'a> {
     disk: &'a Arc<dyn BlockDevice>,
+    bundle: Option<&'a Bundle>,
     volume: &'a Volume,
     /// The range of the disk that the volume can use: from its beginning to the next partition.
     room: Range<u64>,
@@ -373,7 +391,9 @@ struct ResizePlan<'a> {
 
 impl<'a> ResizePlan<'a> {
     fn new(parted: PartitionedDisk<'a>, volume: &'a Volume) -> Result<Self> {
-        let PartitionedDisk { disk, map, .. } = parted;
+        let PartitionedDisk {
+            disk, bundle, map, ..
+        } = parted;
         let partition = map.zip(volume.partition);
         let partition = partition.map(|(map, number)| Resizable {
             disk: &**disk,
@@ -394,6 +414,7 @@ impl<'a> ResizePlan<'a> {
                 .unwrap_or(u64::MAX);
         Ok(Self {
             disk,
+            bundle,
             volume,
             room,
             partition,
@@ -513,6 +534,7 @@ impl<'a> ResizePlan<'a> {
             };
             return Err(Error::limit(LAYER, message));
         }
+        check_excess(self.bundle, to, progress)?;
         let steps = self.steps(from, to, len, limits.current);
         if !options.dry_run {
             self.apply(from, to, len, progress)?;

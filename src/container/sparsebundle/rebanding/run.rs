@@ -174,8 +174,8 @@ fn excess(name: &str, len: u64, band_size: u64) -> Error {
     Undecided {
         what: format!(
             "{name} has {} past the end of its band, which a change of the band size would remove \
-             without undo data",
-            counted(len - band_size, "byte")
+             without undo data: run `bandsaw repair` first",
+            counted(len - band_size, "byte", "bytes")
         ),
         alternatives: vec![Alternative {
             assume: format!("band-size={band_size}"),

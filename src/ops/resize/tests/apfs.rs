@@ -119,6 +119,7 @@ fn containers_get_any_size() {
             ResizePlan::new(
                 PartitionedDisk {
                     disk: &disk,
+                    bundle: None,
                     map: None,
                     volumes: &volumes,
                 },
@@ -173,6 +174,7 @@ fn volumes_keep_the_container_as_it_needs_to_be() {
         ResizePlan::new(
             PartitionedDisk {
                 disk: &device,
+                bundle: None,
                 map: None,
                 volumes: &volumes,
             },

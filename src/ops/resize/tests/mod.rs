@@ -115,6 +115,7 @@ fn resize_to(store: &PowerCut, len: u64) -> Result<()> {
     let volumes = find_volumes(&disk, map.as_ref())?;
     let parted = PartitionedDisk {
         disk: &disk,
+        bundle: None,
         map: map.as_ref(),
         volumes: &volumes,
     };
