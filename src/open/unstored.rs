@@ -18,7 +18,7 @@ use crate::fs::{FreeMap, FreeMapExt};
 use crate::partition::gpt::{self, Search};
 use crate::partition::{self, Map};
 use crate::progress::Progress;
-use crate::size::to_usize;
+use crate::size::{counted, to_usize};
 
 /// A volume with its map of free space and the ranges of its own structures, in order.
 type OrderedVolume<'a> = (&'a Volume, Arc<dyn FreeMap>, Vec<Range<u64>>);
@@ -118,16 +118,15 @@ impl fmt::Display for MisplacedData {
     }
 }
 
-/// Finds a whole band or chunk, of `unit` bytes, that files use and that is not stored, beside
-/// another one that is free and holds other bytes than zeros. Bands of zeros in files and deleted
-/// files look like this, too.
-pub(crate) fn find_misplaced(
+/// Finds the places that files use in whole bands or chunks, of `unit` bytes, that are not stored; at
+/// most 1024. Bands of zeros in files look like this, too.
+pub(crate) fn find_units(
     disk: &Arc<dyn BlockDevice>,
     map: Option<&Map>,
     volumes: &[Volume],
     unit: u64,
     progress: &dyn Progress,
-) -> Result<Option<MisplacedData>> {
+) -> Result<Vec<Range<u64>>> {
     let len = disk.info().len;
     let is_unit_unstored = |place: &Range<u64>| -> Result<bool> {
         for start in (place.start / unit * unit..place.end).step_by(to_usize(unit)) {
@@ -138,14 +137,29 @@ pub(crate) fn find_misplaced(
         }
         Ok(false)
     };
-    let mut unstored = None;
-    for place in find(disk, map, volumes, progress)?.places {
-        if is_unit_unstored(&place)? {
-            unstored = Some(place);
-            break;
+    let mut found = find(disk, map, volumes, progress)?.places;
+    let mut failed = None;
+    found.retain(|place| match is_unit_unstored(place) {
+        Ok(is_unstored) => is_unstored,
+        Err(error) => {
+            failed.get_or_insert(error);
+            false
         }
-    }
-    let Some(unstored) = unstored else {
+    });
+    failed.map_or(Ok(found), Err)
+}
+
+/// Finds data in free space that may belong to the first of the `places` that [`find_units`] has found: a
+/// whole band or chunk that holds other bytes than zeros. Deleted files look like this, too.
+pub(crate) fn find_misplaced(
+    disk: &Arc<dyn BlockDevice>,
+    volumes: &[Volume],
+    places: &[Range<u64>],
+    unit: u64,
+    progress: &dyn Progress,
+) -> Result<Option<MisplacedData>> {
+    let len = disk.info().len;
+    let Some(unstored) = places.first().cloned() else {
         return Ok(None);
     };
     for volume in volumes {
@@ -252,6 +266,18 @@ fn unless_io<T>(answer: Result<T>) -> Result<Option<T>> {
         Err(error) if error.io_kind().is_some() => Err(error),
         answer => Ok(answer.ok()),
     }
+}
+
+/// Describes the places that [`find_units`] has found.
+pub(crate) fn describe_units(places: &[Range<u64>]) -> Option<String> {
+    let first = places.first()?;
+    let bytes = places.iter().map(|place| place.end - place.start).sum();
+    Some(format!(
+        "{} that files use are not stored and read as zeros, from byte {} of the disk on: a band or \
+         chunk is missing, unless the files have zeros there",
+        counted(bytes, "byte", "bytes"),
+        first.start
+    ))
 }
 
 /// Describes the first of the places that [`find_unwritten`] has found.

@@ -163,7 +163,9 @@ fn misplaced(image: &Image, progress: &dyn Progress) -> Result<Option<TrimmedVol
         return Ok(None);
     };
     let (map, volumes) = (image.partitions(), image.volumes());
-    let found = unstored::find_misplaced(image.disk(), map, volumes, unit, progress)?;
+    let disk = image.disk();
+    let places = unstored::find_units(disk, map, volumes, unit, progress)?;
+    let found = unstored::find_misplaced(disk, volumes, &places, unit, progress)?;
     let Some(found) = found else {
         return Ok(None);
     };

@@ -90,11 +90,14 @@ pub(super) fn examine_disk(
         && found.orphans.is_empty()
         && found.problems.count(Severity::Damage) == 0
         && let Some(unit) = found.unit
-        && let Some(misplaced) =
-            unstored::find_misplaced(disk, map.as_ref(), &volumes, unit, progress)?
     {
-        let note = Error::new(Kind::Corrupt, LAYER, misplaced.to_string());
-        found.problems.add(Severity::Note, note);
+        let places = unstored::find_units(disk, map.as_ref(), &volumes, unit, progress)?;
+        let misplaced = unstored::find_misplaced(disk, &volumes, &places, unit, progress)?;
+        let note = misplaced.map(|misplaced| misplaced.to_string());
+        if let Some(note) = note.or_else(|| unstored::describe_units(&places)) {
+            let note = Error::new(Kind::Corrupt, LAYER, note);
+            found.problems.add(Severity::Note, note);
+        }
     }
     if !found.only_outside
         && options.shadows.is_empty()
