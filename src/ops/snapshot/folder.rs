@@ -14,11 +14,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::{LAYER, no_snapshot};
 use crate::container::sparsebundle::{self, SNAPSHOTS};
 use crate::device::BlockDeviceExt;
-use crate::open::NewMode;
 use crate::open::place::{ImagePlace, folder_of};
+use crate::open::{NewMode, OpenOptions, examine};
+use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::store::{HostStore, Local, NodeKind, Open, Snapshot, Store};
-use crate::{Error, Result, platform};
+use crate::{Error, Kind, Result, platform};
 
 /// Prefix of names that only Bandsaw uses.
 const OURS: &str = ".bandsaw/";
@@ -172,6 +173,7 @@ impl Folder {
 
     pub(super) fn restore(&self, name: &str, progress: &dyn Progress) -> Result<()> {
         self.find(name)?;
+        self.check_damage(name, progress)?;
         let failed = |source| Error::io(LAYER, "copy the permissions", source);
         let mode = fs::metadata(&self.path).map_err(failed)?.permissions();
         // From here on the bundle is locked against other processes.
@@ -187,6 +189,23 @@ impl Folder {
             .link(progress)?;
         store.sync()?;
         place.take()
+    }
+
+    /// Fails if the snapshot is damaged and the present state, which would be lost, is not.
+    fn check_damage(&self, name: &str, progress: &dyn Progress) -> Result<()> {
+        let is_damaged = |path: &Path| match examine(path, &OpenOptions::default(), progress) {
+            Ok(found) => Ok(found.problems.count(Severity::Damage) > 0),
+            Err(error) if error.kind() == Kind::Cancelled || error.io_kind().is_some() => {
+                Err(error)
+            }
+            Err(error) => Ok(error.kind() != Kind::WrongKey),
+        };
+        if !is_damaged(&self.path.join(SNAPSHOTS).join(name))? || is_damaged(&self.path)? {
+            return Ok(());
+        }
+        let message = "the snapshot is damaged, and the present state, which would be lost, is not: copy \
+                       what is left of the snapshot with `bandsaw convert`";
+        Err(Error::new(Kind::Corrupt, LAYER, message).named(name))
     }
 
     pub(super) fn delete(&self, name: &str) -> Result<()> {

@@ -76,6 +76,7 @@ pub fn create(
 
 /// Restores the bundle at `image`, which no other process may use meanwhile, to the state of a
 /// snapshot. The present state is lost, unless another snapshot holds it. The change is atomic.
+/// [`Kind::Corrupt`] if the snapshot of a bundle on this host is damaged, and the present state is not.
 pub fn restore(
     image: &Path,
     name: &str,

@@ -335,3 +335,27 @@ fn what_is_stopped_or_refused_changes_nothing() {
         Kind::Unsupported
     );
 }
+
+/// A damaged snapshot does not replace a state that is in order.
+#[test]
+fn a_damaged_snapshot_is_not_restored_over_a_sound_state() {
+    let scratch = Scratch::new();
+    scratch.create("a").unwrap();
+    let lists = |folder: &Path, bytes: &[u8]| {
+        for list in ["Info.plist", "Info.bckup"] {
+            fs::write(folder.join(list), bytes).unwrap();
+        }
+    };
+    let whole = fs::read(scratch.snapshot("a").join("Info.plist")).unwrap();
+    lists(&scratch.snapshot("a"), b"damaged");
+    let error = scratch.restore("a").unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+    let image = open::open(&scratch.path(), &OpenOptions::default()).unwrap();
+    let read = image.disk().read_vec(0, scratch.bytes.len()).unwrap();
+    assert!(read == scratch.bytes);
+    drop(image);
+    // One in order replaces a damaged state.
+    lists(&scratch.snapshot("a"), &whole);
+    fs::write(scratch.path().join("Info.bckup"), b"damaged").unwrap();
+    scratch.restore("a").unwrap();
+}
