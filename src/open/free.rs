@@ -4,9 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::apfs;
+use super::quick_check::NodeLimit;
+use super::unlock::Keys;
 use super::volume::Volume;
-use crate::Result;
 use crate::fs::FreeMap;
+use crate::problem::{Problems, Severity};
+use crate::progress::Progress;
+use crate::size::counted;
+use crate::{Error, Kind, Reason, Result};
+
+const LAYER: &str = "free space";
 
 impl Volume {
     /// Returns the map of free bytes, in bytes of the volume: on the disk they are `range.start`
@@ -29,6 +36,60 @@ impl Volume {
     /// [`Kind::Corrupt`](crate::Kind::Corrupt) if not.
     pub fn trusted_free_map(&self) -> Result<Option<Arc<dyn FreeMap>>> {
         self.driver().trusted_free_map(self)
+    }
+
+    /// Compares the free map with all that the volume uses: a map with the right counts may still have
+    /// free and used space in the wrong places. `keys` unlock the volumes of a container; what they do
+    /// not unlock is not compared. Formats that are not checked pass.
+    ///
+    /// [`Kind::Corrupt`] if the check of the volume finds damage.
+    pub(crate) fn confirm_free_map(
+        &self,
+        keys: Option<&dyn Keys>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut problems = Problems::default();
+        let damaged = |message: String| {
+            Error::new(Kind::Corrupt, LAYER, message).because(Reason::DamagedVolume)
+        };
+        match self.check(keys, &mut problems, progress) {
+            None => return Ok(()),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(unchecked)) => {
+                if let Some(error) = unchecked
+                    .into_iter()
+                    .find(|error| error.kind() != Kind::WrongKey)
+                {
+                    return Err(error);
+                }
+            }
+        }
+        let damage = problems.count(Severity::Damage);
+        let first = problems
+            .into_iter()
+            .find(|problem| problem.severity == Severity::Damage);
+        match first {
+            None => Ok(()),
+            Some(first) => {
+                let places = counted(damage, "place", "places");
+                let message =
+                    format!("is damaged in {places}, so its free space is kept; the first");
+                Err(damaged(message).caused_by(first.error))
+            }
+        }
+    }
+
+    /// Does the same as [`confirm_free_map`](Self::confirm_free_map), if the volume has at most `nodes`
+    /// nodes in its trees. Returns false if it has more.
+    pub(crate) fn confirm_free_map_within(
+        &self,
+        nodes: u64,
+        keys: Option<&dyn Keys>,
+    ) -> Result<bool> {
+        match self.confirm_free_map(keys, &NodeLimit::of(nodes)) {
+            Err(error) if error.kind() == Kind::Cancelled => Ok(false),
+            confirmed => confirmed.map(|()| true),
+        }
     }
 
     /// Returns the ranges of the volume's own structures that its check reads as a whole, and that

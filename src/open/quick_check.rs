@@ -15,7 +15,11 @@ pub(super) struct NodeLimit(AtomicU64);
 
 impl NodeLimit {
     pub(super) fn new() -> Self {
-        Self(AtomicU64::new(MAX_NODES))
+        Self::of(MAX_NODES)
+    }
+
+    pub(super) fn of(nodes: u64) -> Self {
+        Self(AtomicU64::new(nodes))
     }
 }
 

@@ -1,22 +1,29 @@
 //! Discard of the storage that no volume in an image uses: as macOS does on attaching, and as
 //! attaching, mounting and serving do here before the first change. `bandsaw trim`.
 //!
-//! A volume's free map is used only if the volume was cleanly unmounted and its own structures are
-//! marked as used in the map. An interrupted trim has freed less, but never affects space in use.
+//! A volume's free map is used only if the volume was cleanly unmounted, its own structures are
+//! marked as used in the map, and its check finds no damage. An interrupted trim has freed less, but never affects space in use.
 
 use std::ops::Range;
 use std::path::Path;
 
-use super::space::{FreeSpace, LockedVolumes, Storage, can_punch};
+use super::space::{FreeSpace, Storage, UnconfirmedVolumes, can_punch};
 use super::{orphans, usage};
 use crate::container::sparsebundle::Bundle;
 use crate::device::{Access, BlockDevice};
-use crate::open::{Image, Keys, OpenOptions, Volume, VolumeFormat, examine, interrupted, unstored};
+use crate::open::{
+    Image, Keys, Layer, OpenOptions, Volume, VolumeFormat, examine, interrupted, unstored,
+};
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "trim";
+/// Maximum number of tree nodes that are read to confirm a free map before each use of an image: those of
+/// a volume of some hundred thousand files.
+const MAX_NODES: u64 = 1 << 15;
+/// The same for an image in a bucket, where each may be a request.
+const MAX_FAR_NODES: u64 = 512;
 /// Bytes of the disk freed between two checks for cancellation.
 const STRETCH: u64 = 1 << 30;
 /// Bytes freed between two flushes, after which the work so far is durable.
@@ -75,27 +82,28 @@ pub fn is_unresolved(error: &Error) -> bool {
 }
 
 /// Frees the storage that no volume of `image`, open for writing, uses. Durable on return. Volumes
-/// that cannot be trusted, whose free space is not known, or that `keys` does not unlock, are
+/// that are damaged or cannot be trusted, whose free space is not known, or that `keys` does not unlock, are
 /// skipped and reported. A locked volume keeps the whole APFS container from being trimmed.
 ///
 /// [`Kind::Unsupported`] for formats that cannot be changed. [`Kind::Undecided`] if the image stores
 /// data that belongs to no part of the disk and is not accounted for.
 pub fn trim(image: &Image, keys: Option<&dyn Keys>, progress: &dyn Progress) -> Result<Trimmed> {
     orphans::check(image, LAYER, progress)?;
-    trim_unlocked(image, &LockedVolumes::of(image, keys), progress)
+    let unconfirmed = UnconfirmedVolumes::checked(image, keys, progress)?;
+    trim_confirmed(image, &unconfirmed, progress)
 }
 
-/// Does the same as [`trim`], after the keys were tried.
-pub(super) fn trim_unlocked(
+/// Does the same as [`trim`], after the volumes were checked.
+pub(super) fn trim_confirmed(
     image: &Image,
-    locked: &LockedVolumes,
+    unconfirmed: &UnconfirmedVolumes,
     progress: &dyn Progress,
 ) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
     let parts = can_punch(image, true);
-    release_queued(image, locked)?;
-    let free = FreeSpace::of(image).without_locked(locked);
+    release_queued(image, unconfirmed)?;
+    let free = FreeSpace::of(image).without(unconfirmed);
     let volumes = give_back_trusted(image, &storage, free, parts, progress)?;
     let after = usage::host(image, progress)?.allocated;
     Ok(Trimmed {
@@ -138,19 +146,20 @@ pub fn before_use(
             if let Some(kept) = misplaced(image, progress)? {
                 return Ok(vec![kept]);
             }
+            let parts = can_punch(image, true);
+            let confirm =
+                |volume: &Volume| confirm_before_use(image, volume, &storage, parts, keys);
+            let unconfirmed = UnconfirmedVolumes::locked(image, keys).and(image, &confirm)?;
             // A damaged container must not prevent the use of the image; nothing in it is freed.
-            let locked = LockedVolumes::of(image, keys);
-            release_queued(image, &locked).or_else(|error| {
+            release_queued(image, &unconfirmed).or_else(|error| {
                 if error.kind() == Kind::Corrupt {
                     Ok(())
                 } else {
                     Err(error)
                 }
             })?;
-            let free = FreeSpace::of(image)
-                .without_foreign()
-                .without_locked(&locked);
-            give_back_trusted(image, &storage, free, can_punch(image, true), progress)
+            let free = FreeSpace::of(image).without_foreign().without(&unconfirmed);
+            give_back_trusted(image, &storage, free, parts, progress)
         }
         None => Ok(Vec::new()),
     }
@@ -184,9 +193,58 @@ fn misplaced(image: &Image, progress: &dyn Progress) -> Result<Option<TrimmedVol
     }))
 }
 
+/// Confirms the free map of a volume before the first change of an image, if there is anything to free:
+/// a check reads all of its trees. [`Kind::Unsupported`] if they are too large to be read before each use.
+fn confirm_before_use(
+    image: &Image,
+    volume: &Volume,
+    storage: &Storage<'_>,
+    parts: bool,
+    keys: Option<&dyn Keys>,
+) -> Result<()> {
+    if !volume.format.is_supported() || !has_stored_free_space(image, volume, storage, parts)? {
+        return Ok(());
+    }
+    let is_far = image.layers().iter().any(Layer::is_bucket);
+    let nodes = if is_far { MAX_FAR_NODES } else { MAX_NODES };
+    if volume.confirm_free_map_within(nodes, keys)? {
+        return Ok(());
+    }
+    let message = "too large to be checked before each use; `bandsaw trim` releases its free space";
+    Err(Error::unsupported(LAYER, message))
+}
+
+/// Returns true if free space of a volume is stored, without `parts` in whole bands or chunks, or will be
+/// free once older checkpoints are released.
+fn has_stored_free_space(
+    image: &Image,
+    volume: &Volume,
+    storage: &Storage<'_>,
+    parts: bool,
+) -> Result<bool> {
+    if volume.pending().is_some_and(|pending| pending > 0) {
+        return Ok(true);
+    }
+    let free = FreeSpace::of(image).volumes;
+    let Some(found) = free.iter().find(|found| found.volume.range == volume.range) else {
+        return Ok(false);
+    };
+    let unit = storage.units(image.disk().info().len).1;
+    for run in found.runs() {
+        let mut run = run?;
+        if !parts {
+            run = run.start.next_multiple_of(unit)..run.end / unit * unit;
+        }
+        if run.start < run.end && storage.allocated_in(&run)? > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Frees the space that is held only by older checkpoints of APFS containers, so that the storage
 /// of removed files is discarded on the next use of the image.
-fn release_queued(image: &Image, locked: &LockedVolumes) -> Result<()> {
+fn release_queued(image: &Image, unconfirmed: &UnconfirmedVolumes) -> Result<()> {
     if image
         .volumes()
         .iter()
@@ -195,7 +253,7 @@ fn release_queued(image: &Image, locked: &LockedVolumes) -> Result<()> {
         return Ok(());
     }
     FreeSpace::of(image)
-        .without_locked(locked)
+        .without(unconfirmed)
         .volumes
         .iter()
         .filter(|found| found.map.is_ok())

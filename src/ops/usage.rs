@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 
-use super::space::{FreeSpace, FreeVolume, LockedVolumes, SpaceMap};
+use super::space::{FreeSpace, FreeVolume, SpaceMap, UnconfirmedVolumes};
 use crate::container::Format;
 use crate::error::shown;
 use crate::fs::VolumeInfo;
@@ -195,8 +195,8 @@ impl ImageUsage {
     /// container with a volume that `keys` does not unlock is not freed by a compaction.
     pub fn of(image: &Image, keys: Option<&dyn Keys>, progress: &dyn Progress) -> Result<Self> {
         let host = host(image, progress)?;
-        let locked = LockedVolumes::of(image, keys);
-        let free = FreeSpace::projected_free(image).without_locked(&locked);
+        let locked = UnconfirmedVolumes::locked(image, keys);
+        let free = FreeSpace::projected_free(image).without(&locked);
         let map = SpaceMap::of(image, &free, progress)?;
         let volumes = free
             .volumes

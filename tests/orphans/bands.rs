@@ -205,3 +205,99 @@ fn set_size(list: &Path, size: u64) {
     let end = start + text[start..].find('<').unwrap();
     fs::write(list, format!("{}{size}{}", &text[..start], &text[end..])).unwrap();
 }
+
+/// What a file stores past the end of its band is kept: a shorter disk would remove it.
+#[test]
+fn bytes_past_the_end_of_a_band_stay_if_the_disk_becomes_shorter() {
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        ..OpenOptions::default()
+    };
+    let shrink = |sample: &Sample, size, parts| {
+        let image = open::open(&sample.path, &options).unwrap();
+        let shrink = ResizeOptions {
+            size,
+            parts,
+            volume: None,
+            dry_run: false,
+        };
+        resize(&image, &shrink, &Silent)
+    };
+    let sample = Sample::new(Format::Udsb, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let image = open::open(&sample.path, &OpenOptions::default()).unwrap();
+    let min = limits(&image, None).unwrap().min;
+    drop(image);
+    let last = (min - 1) / MIB as u64;
+    for number in [last, last + 1] {
+        let band = sample.path.join(format!("bands/{number:x}"));
+        let before = fs::read(&band).ok();
+        let mut bytes = before.clone().unwrap_or_default();
+        bytes.resize(MIB, 0);
+        bytes.extend(Random::new(9).bytes(5000));
+        fs::write(&band, &bytes).unwrap();
+        let error = shrink(&sample, Size::Min, Parts::All).unwrap_err();
+        assert_eq!(error.kind(), Kind::Undecided, "{error}");
+        assert!(error.message().contains("`bandsaw repair`"), "{error}");
+        assert!(fs::read(&band).unwrap() == bytes);
+        assert_eq!(sample.contents(), expected);
+        match before {
+            Some(before) => fs::write(&band, before).unwrap(),
+            None => fs::remove_file(&band).unwrap(),
+        }
+    }
+    // A band that stays as it is.
+    let band = sample.path.join("bands/2");
+    let mut bytes = fs::read(&band).unwrap();
+    bytes.resize(MIB, 0);
+    bytes.extend(Random::new(9).bytes(5000));
+    fs::write(&band, &bytes).unwrap();
+    shrink(&sample, Size::Min, Parts::All).unwrap();
+    assert!(fs::read(&band).unwrap().len() == bytes.len());
+    assert_eq!(sample.contents(), expected);
+}
+
+/// The trim before a use of an image with a layer over it changes the layer: the undo data of a repair of
+/// the layer prevents it, and that of the image below does not.
+#[test]
+fn undo_data_of_a_layer_prevents_a_trim() {
+    let sample = Sample::new(Format::Udsb, NewFormat::HfsPlus);
+    let layers = [sample.folder.path().join("layer.asif")];
+    let options = OpenOptions {
+        access: Access::ReadWrite,
+        shadows: &layers,
+        ..OpenOptions::default()
+    };
+    let trims = || {
+        let image = open::open(&sample.path, &options).unwrap();
+        !before_use(&image, None, &Silent).unwrap().is_empty()
+    };
+    let undo = |path: &Path| repair::undo_folder(path, None);
+    assert!(trims());
+    fs::create_dir(undo(&sample.path)).unwrap();
+    assert!(trims());
+    fs::create_dir(undo(&layers[0])).unwrap();
+    assert!(!trims());
+}
+
+/// A band of files that is missing reads as zeros, like one of zeros that was never written: `check` does
+/// not call that image one without problems.
+#[test]
+fn a_missing_band_of_files_is_noted() {
+    for volume in [NewFormat::HfsPlus, NewFormat::Apfs] {
+        let sample = Sample::new(Format::Udsb, volume);
+        let notes = || {
+            let found = open::examine(&sample.path, &OpenOptions::default(), &Silent).unwrap();
+            let mut listed = found.problems.listed().iter();
+            assert!(listed.all(|problem| problem.severity == Severity::Note));
+            let listed = found.problems.listed().iter();
+            let messages = listed.map(|problem| problem.error.message().to_owned());
+            messages.collect::<Vec<_>>()
+        };
+        assert_eq!(notes(), [""; 0], "{volume:?}");
+        fs::remove_file(sample.path.join("bands/3")).unwrap();
+        let found = notes();
+        let is_noted = |note: &String| note.starts_with("1,048,576 bytes that files use");
+        assert!(found.iter().any(is_noted), "{volume:?}: {found:?}");
+    }
+}

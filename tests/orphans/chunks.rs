@@ -167,3 +167,72 @@ fn the_other_directory_is_found() {
     sample.undo();
     assert!(sample.bytes() == damaged);
 }
+
+/// A killed growth leaves a disk that is longer than its map says. The map is whole at its former length
+/// and the volume is sound, so the end of the file is in no doubt.
+#[test]
+fn the_end_of_a_disk_that_was_growing_is_in_no_doubt() {
+    let grow = |sample: &Sample| {
+        let options = OpenOptions {
+            access: Access::ReadWrite,
+            ..OpenOptions::default()
+        };
+        let image = open::open(&sample.path, &options).unwrap();
+        let grow = ResizeOptions {
+            size: Size::Bytes(40 << 20),
+            parts: Parts::All,
+            volume: None,
+            dry_run: false,
+        };
+        resize(&image, &grow, &Silent)
+    };
+    // The disk has 20 MiB, its map 12.
+    let longer = |bytes: &mut Vec<u8>| {
+        let blocks = (20_u64 << 20) / 512;
+        bytes[0x30..0x38].copy_from_slice(&blocks.to_be_bytes());
+    };
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    let expected = sample.contents();
+    let damaged = sample.edit(|bytes| {
+        longer(bytes);
+        bytes.resize(bytes.len() + MIB, 0);
+    });
+    let done = sample.repair(&[]);
+    assert_eq!(done.outcome, Outcome::Repaired, "{done:?}");
+    assert!(sample.bytes().len() < damaged.len());
+    assert_eq!(sample.contents(), expected);
+    grow(&sample).unwrap();
+    assert_eq!(sample.contents(), expected);
+
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    let past_end = |bytes: &mut Vec<u8>| {
+        let table = entries(bytes)[0].0;
+        let chunk = bytes.len().div_ceil(MIB);
+        bytes.resize(chunk * MIB, 0);
+        bytes.extend(Random::new(5).bytes(MIB));
+        let entry = 1 << 62 | chunk as u64;
+        bytes[table + 8 * 25..][..8].copy_from_slice(&entry.to_be_bytes());
+    };
+    sample.edit(|bytes| {
+        longer(bytes);
+        past_end(bytes);
+    });
+    grow(&sample).unwrap();
+    assert_eq!(sample.contents(), expected);
+
+    // A volume that is not sound decides nothing.
+    let sample = Sample::new(Format::Asif, NewFormat::HfsPlus);
+    let damaged = sample.edit(|bytes| {
+        longer(bytes);
+        past_end(bytes);
+        let header = bytes
+            .windows(4)
+            .position(|four| four == b"H+\0\x04")
+            .unwrap();
+        // The number of files.
+        bytes[header + 32..header + 36].fill(0xFF);
+    });
+    let error = grow(&sample).unwrap_err();
+    assert_eq!(error.kind(), Kind::Undecided, "{error}");
+    assert!(sample.bytes() == damaged);
+}

@@ -3,6 +3,7 @@
 
 mod bands;
 mod chunks;
+mod maps;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::reband::reband;
 use bandsaw::ops::repair::{self, Mode, Options, Outcome, Repaired, repair};
-use bandsaw::ops::resize::{Parts, ResizeOptions, Size, resize};
+use bandsaw::ops::resize::{Parts, ResizeOptions, Size, limits, resize};
 use bandsaw::ops::rewriting::{RewritableVolume, WritableVolume};
 use bandsaw::ops::stack;
 use bandsaw::ops::trim::{before_use, trim};

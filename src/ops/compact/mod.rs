@@ -7,7 +7,7 @@
 
 mod zeros;
 
-use super::space::{FreeSpace, LockedVolumes, SpaceMap, Storage, can_punch};
+use super::space::{FreeSpace, SpaceMap, Storage, UnconfirmedVolumes, can_punch};
 use super::{orphans, trim, usage};
 use crate::container::Orphan;
 use crate::device::AfterDiscard;
@@ -134,8 +134,8 @@ pub fn plan(
     keys: Option<&dyn Keys>,
     progress: &dyn Progress,
 ) -> Result<Plan> {
-    let locked = LockedVolumes::of(image, keys);
-    let free = FreeSpace::projected_free(image).without_locked(&locked);
+    let unconfirmed = UnconfirmedVolumes::checked(image, keys, progress)?;
+    let free = FreeSpace::projected_free(image).without(&unconfirmed);
     let Some(storage) = Storage::of(image, progress)? else {
         return Err(Error::unsupported(
             LAYER,
@@ -197,7 +197,7 @@ pub fn compact(
         check_power(platform::on_battery())?;
     }
     // Before anything is discarded: what has no storage then tells whether data was lost.
-    let locked = LockedVolumes::of(image, keys);
+    let unconfirmed = UnconfirmedVolumes::checked(image, keys, progress)?;
     let before = usage::host(image, progress)?.allocated;
     let orphaned = OrphanReport::of(image, progress)?;
     if !orphaned.is_resolved() {
@@ -207,12 +207,12 @@ pub fn compact(
             zeros: 0,
             parts: can_punch(image, false),
             orphans: orphaned,
-            refused: refused(FreeSpace::of(image).without_locked(&locked)),
+            refused: refused(FreeSpace::of(image).without(&unconfirmed)),
         });
     }
-    let trimmed = trim::trim_unlocked(image, &locked, progress)?;
+    let trimmed = trim::trim_confirmed(image, &unconfirmed, progress)?;
     let mut given = 0;
-    let free = FreeSpace::of(image).without_locked(&locked);
+    let free = FreeSpace::of(image).without(&unconfirmed);
     if wants_zeros(options, &free) {
         let storage = trim::storage(image, progress)?;
         let mut unflushed = 0;

@@ -85,8 +85,10 @@ impl ConvertOptions {
     }
 
     /// Returns the disk without its free blocks, if these are to be omitted.
-    fn used_only(&self, from: &Image) -> Result<Option<UsedSpaceDisk>> {
-        self.skip_free.then(|| UsedSpaceDisk::of(from)).transpose()
+    fn used_only(&self, from: &Image, progress: &dyn Progress) -> Result<Option<UsedSpaceDisk>> {
+        self.skip_free
+            .then(|| UsedSpaceDisk::of(from, progress))
+            .transpose()
     }
 
     /// Returns the options of the blank image to which the disk of `from` is copied.
@@ -213,7 +215,7 @@ pub fn convert(
 ) -> Result<Converted> {
     options.check(from).map_err(|error| error.in_file(to))?;
     check_holds(to, options.format)?;
-    let used_only = options.used_only(from)?;
+    let used_only = options.used_only(from, progress)?;
     let source = Source::of(from, used_only.as_ref());
     let made = if options.format.is_udif() {
         udif::pack(source, to, options, options.new_mode(Some(from)), progress)

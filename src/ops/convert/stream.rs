@@ -37,7 +37,7 @@ pub fn stream(
 ) -> Result<CopyCounts> {
     super::check_level(options.format, options.level)?;
     options.keep_signature(from)?;
-    let used_only = options.used_only(from)?;
+    let used_only = options.used_only(from, progress)?;
     let from = Source::of(from, used_only.as_ref());
     write(from, options, folder, out, progress)
 }

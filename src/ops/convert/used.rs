@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, read_only};
-use crate::open::Image;
-use crate::ops::space::FreeSpace;
+use crate::open::{Image, Volume};
+use crate::ops::space::{FreeSpace, UnconfirmedVolumes};
+use crate::progress::Progress;
 use crate::{Error, Result};
 
 const LAYER: &str = "free space";
@@ -18,10 +19,12 @@ pub(super) struct UsedSpaceDisk {
 }
 
 impl UsedSpaceDisk {
-    /// Fails if the allocation map of a volume cannot be trusted: copying that volume completely
+    /// Fails if the allocation map of a volume cannot be trusted, or the volume is damaged: copying that volume completely
     /// would silently ignore the request.
-    pub(super) fn of(image: &Image) -> Result<Self> {
-        let mut free = FreeSpace::of(image);
+    pub(super) fn of(image: &Image, progress: &dyn Progress) -> Result<Self> {
+        let confirm = |volume: &Volume| volume.confirm_free_map(None, progress);
+        let unconfirmed = UnconfirmedVolumes::default().and(image, &confirm)?;
+        let mut free = FreeSpace::of(image).without(&unconfirmed);
         if free.volumes.is_empty() {
             return Err(Error::unsupported(
                 LAYER,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::fs::{FreeMap, FreeMapExt};
 use crate::open::{Image, Keys, Volume};
 use crate::partition::Map;
+use crate::progress::Progress;
 use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "free space";
@@ -66,13 +67,12 @@ impl FreeSpace {
         self
     }
 
-    /// Marks the free maps of containers with a locked volume as not to be used: nothing confirms
-    /// them.
-    pub(crate) fn without_locked(mut self, locked: &LockedVolumes) -> Self {
+    /// Marks the free maps of these volumes as not to be used.
+    pub(crate) fn without(mut self, unconfirmed: &UnconfirmedVolumes) -> Self {
         for found in &mut self.volumes {
             let place = found.volume.place();
             if found.map.is_ok()
-                && let Some(error) = locked.error_of(&place)
+                && let Some(error) = unconfirmed.error_of(&place)
             {
                 found.map = Err(error.in_file(place));
             }
@@ -129,31 +129,58 @@ impl FreeVolume {
     }
 }
 
-/// The APFS containers of an image in which a volume stays locked.
+/// The volumes of an image whose free maps are not used, because nothing confirms them.
 #[derive(Debug, Default)]
-pub(crate) struct LockedVolumes(Vec<LockedPlace>);
+pub(crate) struct UnconfirmedVolumes(Vec<UnconfirmedPlace>);
 
 #[derive(Debug)]
-struct LockedPlace {
+struct UnconfirmedPlace {
     place: String,
     kind: Kind,
     reason: Option<Reason>,
     why: String,
 }
 
-impl LockedVolumes {
-    /// Tries `keys` on all encrypted volumes of `image`.
-    pub(crate) fn of(image: &Image, keys: Option<&dyn Keys>) -> Self {
+impl UnconfirmedVolumes {
+    /// Tries `keys` on all encrypted volumes of `image`, and finds the APFS containers in which a
+    /// volume stays locked.
+    pub(crate) fn locked(image: &Image, keys: Option<&dyn Keys>) -> Self {
         let found = image.volumes().iter().filter_map(|volume| {
             let error = volume.find_locked(keys)?;
-            Some(LockedPlace {
-                place: volume.place(),
-                kind: error.kind(),
-                reason: error.reason(),
-                why: error.message().to_owned(),
-            })
+            Some(UnconfirmedPlace::new(volume, &error))
         });
         Self(found.collect())
+    }
+
+    /// Finds the volumes that are locked, and checks all others: those that are damaged are added.
+    pub(crate) fn checked(
+        image: &Image,
+        keys: Option<&dyn Keys>,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
+        let confirm = |volume: &Volume| volume.confirm_free_map(keys, progress);
+        Self::locked(image, keys).and(image, &confirm)
+    }
+
+    /// Adds the volumes that `confirm` refuses.
+    pub(crate) fn and(
+        mut self,
+        image: &Image,
+        confirm: &dyn Fn(&Volume) -> Result<()>,
+    ) -> Result<Self> {
+        for volume in image.volumes() {
+            if self.error_of(&volume.place()).is_some() {
+                continue;
+            }
+            match confirm(volume) {
+                Ok(()) => {}
+                Err(error) if error.kind() == Kind::Cancelled || error.io_kind().is_some() => {
+                    return Err(error);
+                }
+                Err(error) => self.0.push(UnconfirmedPlace::new(volume, &error)),
+            }
+        }
+        Ok(self)
     }
 
     fn error_of(&self, place: &str) -> Option<Error> {
@@ -163,6 +190,17 @@ impl LockedVolumes {
             Some(reason) => error.because(reason),
             None => error,
         })
+    }
+}
+
+impl UnconfirmedPlace {
+    fn new(volume: &Volume, error: &Error) -> Self {
+        Self {
+            place: volume.place(),
+            kind: error.kind(),
+            reason: error.reason(),
+            why: error.message().to_owned(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ mod free;
 mod map;
 mod storage;
 
-pub(crate) use free::LockedVolumes;
+pub(crate) use free::UnconfirmedVolumes;
 pub use free::{FreeSpace, FreeVolume};
 pub use map::{SpaceMap, Unit, UnitUsage};
 pub use storage::UnitKind;

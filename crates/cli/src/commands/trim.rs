@@ -29,10 +29,10 @@ const LAYER: &str = "trim";
 /// read or changed.
 ///
 /// A volume is skipped if it was not cleanly unmounted, if its journal has pending transactions, or
-/// if a quick check finds an error in its map; --full-check checks the whole image first. Supported
-/// are HFS+, APFS, ext2/3/4, FAT, exFAT and NTFS; the file table of NTFS is compared with the map
-/// first. An APFS container is skipped if one of its volumes is encrypted and its passphrase is not
-/// given. For other file systems run `fstrim` on the device of `bandsaw serve`.
+/// if its check finds damage; --full-check checks the whole image first. Supported are HFS+, APFS,
+/// ext2/3/4, FAT, exFAT and NTFS; the file table of NTFS is compared with the map first. An APFS
+/// container is skipped if one of its volumes is encrypted and its passphrase is not given. For
+/// other file systems run `fstrim` on the device of `bandsaw serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
