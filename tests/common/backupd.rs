@@ -23,10 +23,10 @@ pub(crate) const VOLUME: &str = "Macintosh HD - Data";
 /// Seconds by which the Mac's clock is ahead of UTC.
 pub(crate) const OFFSET: i64 = 3600;
 /// Bytes that mark a link to a folder until it is one: its owner, and the high byte of its group.
-const MARK: u32 = 0x7d1e_5eed;
-const GROUP: u32 = 0x5a00_0000;
+pub(crate) const MARK: u32 = 0x7d1e_5eed;
+pub(crate) const GROUP: u32 = 0x5a00_0000;
 /// The folder of folders with several names.
-const PRIVATE: &str = ".HFS+ Private Directory Data\r";
+pub(crate) const PRIVATE: &str = ".HFS+ Private Directory Data\r";
 
 /// An object of the Mac.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -476,7 +476,7 @@ pub(crate) fn hfs_plus(
 }
 
 /// Returns the numbers (CNIDs) that the nodes get: a file with several names takes two.
-fn numbers(nodes: &[SourceNode]) -> Vec<u32> {
+pub(crate) fn numbers(nodes: &[SourceNode]) -> Vec<u32> {
     let firsts: std::collections::HashSet<u32> = nodes
         .iter()
         .filter_map(|node| match node.kind {
@@ -495,7 +495,7 @@ fn numbers(nodes: &[SourceNode]) -> Vec<u32> {
 
 /// Turns the marked files into hard links of folders, as they are in the catalog of a volume: type
 /// and creator, the alias flag, the flag of a chain of links, and the number of the folder.
-fn make_links(bytes: &mut [u8], targets: &HashMap<u32, u32>) {
+pub(crate) fn make_links(bytes: &mut [u8], targets: &HashMap<u32, u32>) {
     // Volumes are not built with this name; the other one has the same place in the catalog.
     let utf16 = |name: &str| -> Vec<u8> {
         let units = name.encode_utf16();

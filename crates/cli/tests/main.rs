@@ -28,6 +28,7 @@ mod host_paths;
 #[cfg(target_os = "linux")]
 mod install;
 mod json;
+mod large_backups;
 mod messages;
 mod mount;
 mod on_a_mac;
@@ -37,6 +38,8 @@ mod reasons;
 mod reband;
 mod refusals;
 mod report;
+#[cfg(target_os = "linux")]
+mod rot;
 mod round_trip;
 mod serve;
 mod shims;

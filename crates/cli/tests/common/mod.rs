@@ -8,6 +8,8 @@ pub(crate) mod backupd;
 pub(crate) mod server;
 #[path = "../../../../tests/common/skip.rs"]
 pub(crate) mod skip;
+#[path = "../../../../tests/common/years.rs"]
+pub(crate) mod years;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
