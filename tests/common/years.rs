@@ -10,9 +10,7 @@ use std::sync::Arc;
 use bandsaw::Result;
 use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
-use bandsaw::fs::{
-    FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, VolumePlan, hfsplus,
-};
+use bandsaw::fs::{FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp, hfsplus};
 use bandsaw::progress::Silent;
 use bandsaw::testing::Random;
 

@@ -148,3 +148,93 @@ fn a_killed_conversion_is_resumed() {
     }
     compare(&scratch, "new.sparsebundle", &history);
 }
+
+#[test]
+fn a_conversion_is_encrypted_as_wished() {
+    let history = History::new(44, 4, 20);
+    let scratch = Scratch::new();
+    scratch.write("old.img", backupd::hfs_plus(&history, |_, _| {}));
+    scratch.write("key", "old secret\n");
+    scratch.write("new key", "new secret\n");
+    let new = ["--new-passfile", "new key", "--iterations", "150000"];
+    fn run<'a>(words: &[&'a str], options: &[&'a str]) -> Vec<&'a str> {
+        [&["tm", "convert"], words, options].concat()
+    }
+    let plain = ["old.img", "new.sparsebundle", "--size", "64m"];
+    // An unfinished image without encryption is not taken for an encrypted one, and the reverse.
+    let unfinished = ["create", "unfinished-new.sparsebundle", "--size", "64m"];
+    scratch.ok(&[&unfinished[..], &["--fs", "apfs-case-sensitive"]].concat());
+    let error = scratch.fails(4, &run(&["--encrypt"], &[&plain[..], &new].concat()));
+    assert!(error.contains("not encrypted"), "{error}");
+    fs::remove_dir_all(scratch.path("unfinished-new.sparsebundle")).unwrap();
+    let encrypted = [
+        "--encrypt",
+        "--passfile",
+        "new key",
+        "--iterations",
+        "150000",
+    ];
+    scratch.ok(&[
+        &unfinished[..],
+        &["--fs", "apfs-case-sensitive"],
+        &encrypted,
+    ]
+    .concat());
+    let error = scratch.fails(7, &run(&plain, &[]));
+    assert!(error.contains("--new-passfile"), "{error}");
+    fs::remove_dir_all(scratch.path("unfinished-new.sparsebundle")).unwrap();
+
+    for image in ["new.sparsebundle", "new.img"] {
+        let words = ["--encrypt", "old.img", image, "--size", "64m"];
+        scratch.ok(&run(&words, &new));
+        scratch.fails(7, &["tm", "list", image]);
+        let list = scratch.json(&["tm", "list", image, "--passfile", "new key"]);
+        assert_eq!(list["backups"].as_array().unwrap().len(), 4);
+        let out = format!("out of {image}");
+        scratch.ok(&[
+            "tm",
+            "restore",
+            image,
+            "latest",
+            &out,
+            "--passfile",
+            "new key",
+        ]);
+        for (path, item) in &history.backups[3].objects {
+            if let Item::File(bytes, _) = item {
+                let place = scratch.path(&out).join(backupd::VOLUME).join(&path[1..]);
+                assert!(fs::read(place).unwrap() == *bytes, "{path}");
+            }
+        }
+    }
+    // The plain text of encrypted backups is not written by mistake.
+    let secret = [
+        "convert",
+        "--encrypt",
+        "--new-passfile",
+        "key",
+        "--iterations",
+        "150000",
+    ];
+    scratch.ok(&[&secret[..], &["old.img", "secret.sparsebundle"]].concat());
+    let opened = [
+        "secret.sparsebundle",
+        "again.sparsebundle",
+        "--passfile",
+        "key",
+        "--size",
+        "64m",
+    ];
+    let error = scratch.fails(2, &run(&opened, &[]));
+    assert!(
+        error.contains("--decrypt") && error.contains("--re-encrypt"),
+        "{error}"
+    );
+    scratch.fails(2, &run(&["--re-encrypt"], &[&plain[..], &new].concat()));
+    scratch.ok(&run(&["--re-encrypt"], &[&opened[..], &new].concat()));
+    scratch.fails(
+        7,
+        &["tm", "list", "again.sparsebundle", "--passfile", "key"],
+    );
+    scratch.ok(&["tm", "list", "again.sparsebundle", "--passfile", "new key"]);
+}

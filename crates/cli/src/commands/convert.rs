@@ -129,6 +129,48 @@ pub(crate) struct EncryptionArgs {
     pub(crate) new: NewPassphrase,
 }
 
+impl EncryptionArgs {
+    /// Returns the encryption of the new image, after asking for its passphrase. `old` is the length
+    /// of the source's key in bits, if it is encrypted.
+    pub(crate) fn choose(
+        &self,
+        old: Option<u32>,
+        opening: &OpenArgs,
+    ) -> Outcome<Option<Encryption>> {
+        let cipher = match (self.encrypt, old) {
+            (Some(cipher), _) => cipher,
+            (None, Some(old)) if self.re_encrypt => Cipher::of_bits(old),
+            (None, None) if self.re_encrypt => Cipher::Aes256,
+            _ => {
+                return match self.encrypting.given().or(self.new.given()) {
+                    Some(option) => {
+                        Err(Failure::usage(option, "requires --encrypt or --re-encrypt"))
+                    }
+                    None => Ok(None),
+                };
+            }
+        };
+        let passphrase = || {
+            (self.new.choose(opening.on_stdin())).advise(Kind::WrongKey, || {
+                "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass for the passphrase of the \
+                 new image; those without `new-` open the source"
+                    .to_owned()
+            })
+        };
+        self.encrypting.with(cipher, passphrase).map(Some)
+    }
+
+    /// Refuses to write the plain text of an encrypted image without the option that permits it.
+    pub(crate) fn check(&self, source: &Image) -> Outcome {
+        if self.encrypt.is_some() || self.re_encrypt {
+            return Ok(());
+        }
+        self.decrypting
+            .check(source)
+            .map_err(|refused| refused.hint("use --re-encrypt to encrypt the copy with new keys"))
+    }
+}
+
 /// The output of `--json`, on standard error if the image goes to standard output.
 #[derive(Serialize)]
 pub(crate) struct StreamReport {
@@ -199,7 +241,7 @@ impl Convert {
         if is_same && source.udif().is_some_and(|udif| udif.segment().count > 1) {
             return refused("name another target");
         }
-        let encryption = self.encryption(&source)?;
+        let encryption = self.chosen_encryption(&source)?;
         let target = match is_same {
             true => Target::Source(target.into_owned()),
             false => Target::New(target.into_owned()),
@@ -208,37 +250,9 @@ impl Convert {
         missing_contents::warn(&source, doubt)
     }
 
-    /// Returns the encryption of the new image, after asking for its passphrase.
-    fn encryption(&self, source: &Image) -> Outcome<Option<Encryption>> {
-        let cipher = match (self.encryption.encrypt, source.encryption()) {
-            (Some(cipher), _) => cipher,
-            (None, Some(old)) if self.encryption.re_encrypt => Cipher::of_bits(old.key_bits),
-            (None, None) if self.encryption.re_encrypt => Cipher::Aes256,
-            _ => {
-                return match self
-                    .encryption
-                    .encrypting
-                    .given()
-                    .or(self.encryption.new.given())
-                {
-                    Some(option) => {
-                        Err(Failure::usage(option, "requires --encrypt or --re-encrypt"))
-                    }
-                    None => Ok(None),
-                };
-            }
-        };
-        let passphrase = || {
-            (self.encryption.new.choose(self.opening.on_stdin())).advise(Kind::WrongKey, || {
-                "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass for the passphrase of the \
-                 new image; those without `new-` open the source"
-                    .to_owned()
-            })
-        };
-        self.encryption
-            .encrypting
-            .with(cipher, passphrase)
-            .map(Some)
+    fn chosen_encryption(&self, source: &Image) -> Outcome<Option<Encryption>> {
+        let old = source.encryption().map(|old| old.key_bits);
+        self.encryption.choose(old, &self.opening)
     }
 
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
@@ -258,14 +272,7 @@ impl Convert {
         if is_signed && !self.remove_signature && !format.is_udif() {
             output.warn("the code signature of the source is not copied");
         }
-        if self.encryption.encrypt.is_none() && !self.encryption.re_encrypt {
-            (self.encryption.decrypting.check(&source)).map_err(|refused| {
-                refused.hint(
-                    "use --re-encrypt to encrypt the copy with new \
-                                                 keys",
-                )
-            })?;
-        }
+        self.encryption.check(&source)?;
         Ok(source)
     }
 
@@ -376,7 +383,7 @@ impl Convert {
         let source = self.source(format, output)?;
         let doubt = orphans::doubt(&source, &Silent)?;
         let bar = Bar::new(output);
-        let options = self.options(format, self.encryption(&source)?)?;
+        let options = self.options(format, self.chosen_encryption(&source)?)?;
         let copied = stream(&source, &options, Path::new("."), out, &bar)
             .map_err(|error| self.advise(error))?;
         drop(bar);

@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bandsaw::crypt::Encryption;
 use bandsaw::device::Access;
-use bandsaw::open::{self, Image, OpenOptions};
+use bandsaw::open::{self, Image, Keys, OpenOptions};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::ops::format::NewFormat;
@@ -15,9 +16,9 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::backups::{BackupsArgs, conclude, described, show};
+use crate::commands::convert::EncryptionArgs;
 use crate::commands::create::epoch;
-use crate::encrypting::DecryptArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::target::{self, Container};
@@ -39,12 +40,13 @@ const UNFINISHED: &str = "unfinished-";
 ///
 /// Until it is complete, the image is called unfinished-NEW. After an interruption run the same command
 /// again: it goes on with the next date. Backups that are in progress or interrupted are left out, and
-/// files that cannot be read are named.
+/// files that cannot be read are named. Encrypted backups require --re-encrypt, --encrypt or --decrypt.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw tm convert Old.sparsebundle New.sparsebundle
   bandsaw tm convert /dev/sdb New.sparsebundle --machine \"Anna's Mac\" --size 2t
+  bandsaw tm convert --encrypt Old.sparsebundle New.sparsebundle   asks for a passphrase
   bandsaw tm list New.sparsebundle")]
 pub(super) struct Convert {
     #[command(flatten)]
@@ -67,7 +69,7 @@ pub(super) struct Convert {
     #[arg(long)]
     no_verify: bool,
     #[command(flatten)]
-    decrypting: DecryptArgs,
+    encryption: EncryptionArgs,
 }
 
 /// The output of `--json`.
@@ -93,22 +95,21 @@ impl Convert {
         check_absent(&new)?;
         let unfinished = unfinished(&new)?;
         let read = self.at.read_one_machine(output)?;
-        if let Some(image) = &read.image {
-            self.decrypting.check(image)?;
-        }
         let backups = &read.backups;
         check_convertible(backups).map_err(|error| error.in_file(&read.address.image))?;
+        let encryption = self.encryption(read.image.as_ref())?;
+        let encryption = encryption.as_ref();
         let bar = Bar::new(output);
         if fs::symlink_metadata(&unfinished).is_err() {
-            self.create(&unfinished, &read, &bar)?;
+            self.create(&unfinished, &read, encryption, &bar)?;
         }
         let in_file = |error: Error| error.in_file(&unfinished);
-        let image = open_image(&unfinished, Access::ReadWrite)?;
+        let image = open_image(&unfinished, Access::ReadWrite, encryption)?;
         let done = convert(backups, &container(&image)?, &bar);
         let mut done = done.map_err(|error| self.advise(error, &unfinished))?;
         drop(image);
         if !self.no_verify {
-            let image = open_image(&unfinished, Access::ReadOnly)?;
+            let image = open_image(&unfinished, Access::ReadOnly, encryption)?;
             let verified = verify_conversion(backups, &container(&image)?, &mut done, &bar);
             verified.map_err(in_file)?;
         }
@@ -122,8 +123,33 @@ impl Convert {
         )
     }
 
+    /// Returns the encryption of the new image, after asking for its passphrase. `source` is the old
+    /// image, unless the backups are in a folder.
+    fn encryption(&self, source: Option<&Image>) -> Outcome<Option<Encryption>> {
+        if let Some(source) = source {
+            self.encryption.check(source)?;
+        }
+        let is_secret = source.is_some_and(Image::is_secret);
+        let options = [
+            ("--re-encrypt", self.encryption.re_encrypt),
+            ("--decrypt", self.encryption.decrypting.decrypt),
+        ];
+        if let Some((option, _)) = options.iter().find(|(_, given)| *given && !is_secret) {
+            return Err(Failure::usage(option, "the backups are not encrypted")
+                .hint("use --encrypt to encrypt the new image"));
+        }
+        let old = source.and_then(|source| Some(source.encryption()?.key_bits));
+        self.encryption.choose(old, &self.at.opening)
+    }
+
     /// Makes the empty image. It appears under its name when it is complete.
-    fn create(&self, path: &Path, read: &super::backups::ReadBackups, bar: &Bar) -> Outcome {
+    fn create(
+        &self,
+        path: &Path,
+        read: &super::backups::ReadBackups,
+        encryption: Option<&Encryption>,
+        bar: &Bar,
+    ) -> Outcome {
         let container = Container {
             band_size: self.band_size,
             ..Container::default()
@@ -145,6 +171,9 @@ impl Convert {
                 source: Source::Empty,
             }),
             epoch: epoch()?,
+            encryption: encryption.cloned(),
+            // Otherwise all of a plain disk would be written, as blank blocks are no zeros.
+            thin: encryption.is_some() && format.is_plain(),
             ..CreateOptions::default()
         };
         create(path, options, bar)?;
@@ -224,12 +253,24 @@ fn unfinished(new: &Path) -> Outcome<PathBuf> {
     }
 }
 
-fn open_image(path: &Path, access: Access) -> Outcome<Image> {
+/// Opens the new image, which must be encrypted if and only if that is wanted.
+fn open_image(path: &Path, access: Access, encryption: Option<&Encryption>) -> Outcome<Image> {
     let options = OpenOptions {
         access,
+        keys: encryption.map(|encryption| &encryption.passphrase as &dyn Keys),
         ..OpenOptions::default()
     };
-    Ok(open::open(path, &options)?)
+    let image = open::open(path, &options).advise(Kind::WrongKey, || {
+        "the unfinished image is encrypted: use the same --encrypt or --re-encrypt and its passphrase \
+         (--new-passfile FILE)"
+            .to_owned()
+    })?;
+    if encryption.is_some() && image.encryption().is_none() {
+        let message = "the unfinished image is not encrypted";
+        let error = Error::conflict(LAYER, message).in_file(path);
+        return Err(Failure::from(error).hint("remove it, or name another NEW"));
+    }
+    Ok(image)
 }
 
 /// Returns the container of the new image, which has one.
