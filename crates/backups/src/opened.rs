@@ -1,11 +1,16 @@
 //! An open backup, and paths in it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, NodeId};
-use bandsaw::{Error, Reason, Result};
+use bandsaw::{Error, Kind, Reason, Result};
 
 use crate::LAYER;
+use crate::glob::Glob;
+
+/// Maximum number of paths that a pattern stands for.
+const MAX_MATCHES: usize = 100_000;
 
 /// The state of a volume: numbers of objects are the same within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,6 +83,87 @@ impl OpenBackup {
             return Err(Error::invalid(LAYER, message).named(path));
         }
         Ok(found.pop())
+    }
+
+    /// Returns the objects at all paths that a pattern stands for, in the order of their paths: `*`, `?`
+    /// and `[a-z]` stand for characters of one name, as in [`Glob`]. Names that begin with a period
+    /// need one in the pattern. A path that exists as it is written stands for itself.
+    ///
+    /// [`Kind::NotFound`](bandsaw::Kind::NotFound) if there is none;
+    /// [`Kind::Limit`](bandsaw::Kind::Limit) for more than 100,000.
+    pub fn resolve_all(&self, pattern: &str) -> Result<Vec<Located>> {
+        let literal = self.find(pattern);
+        if !pattern.contains(['*', '?', '[']) {
+            let missing = || Error::not_found("path", pattern).because(Reason::NoSuchPath);
+            return literal?.ok_or_else(missing).map(|found| vec![found]);
+        }
+        if let Ok(Some(found)) = literal {
+            return Ok(vec![found]);
+        }
+        let parts: Vec<&str> = pattern
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .collect();
+        let root = Located {
+            path: String::new(),
+            attributes: self.fs.attributes(self.root)?,
+        };
+        let mut found = self.expand(root, &parts)?;
+        if found.is_empty() {
+            for volume in self.volumes()? {
+                let volume = Located {
+                    path: format!("/{}", volume.name),
+                    attributes: volume.attributes,
+                };
+                found.extend(self.expand(volume, &parts)?);
+            }
+        }
+        if found.is_empty() {
+            let message = "nothing has a path of this pattern";
+            let error = Error::new(Kind::NotFound, LAYER, message).named(pattern);
+            return Err(error.because(Reason::NoSuchPath));
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    /// Returns the objects below another that a pattern stands for.
+    fn expand(&self, from: Located, parts: &[&str]) -> Result<Vec<Located>> {
+        let mut found = vec![from];
+        for part in parts {
+            let glob = Glob::new(part, false);
+            let mut next = Vec::new();
+            for folder in found {
+                if folder.attributes.kind != FileKind::Folder {
+                    continue;
+                }
+                let mut add = |name: &str, attributes: Attributes| {
+                    if next.len() >= MAX_MATCHES {
+                        let message = "too many paths; use a more specific pattern";
+                        return Err(Error::limit(LAYER, message));
+                    }
+                    next.push(Located {
+                        path: format!("{}/{name}", folder.path),
+                        attributes,
+                    });
+                    Ok(())
+                };
+                if !part.contains(['*', '?', '[']) {
+                    let known = self.fs.lookup(folder.attributes.id, part)?;
+                    known.map_or(Ok(()), |attributes| add(part, attributes))?;
+                    continue;
+                }
+                self.fs.list(folder.attributes.id, &mut |entry| {
+                    let is_hidden = entry.name.starts_with('.') && !part.starts_with('.');
+                    if !is_hidden && glob.matches(&entry.name) {
+                        add(&entry.name, entry.attributes)?;
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })?;
+            }
+            found = next;
+        }
+        Ok(found)
     }
 
     fn descend(

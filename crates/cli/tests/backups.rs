@@ -158,6 +158,54 @@ fn restored_files_are_those_of_the_date() {
 }
 
 #[test]
+fn patterns_stand_for_paths_of_a_backup() {
+    let history = History::new(29, 3, 60);
+    let scratch = images(&history);
+    let last = &history.backups[2].objects;
+    let is_page =
+        |path: &&String| path.starts_with("/Users/anna/Documents/") && path.ends_with(".pages");
+    let in_folder = |path: &&String| !path["/Users/anna/Documents/".len()..].contains('/');
+    let pages: Vec<&String> = last.keys().filter(is_page).filter(in_folder).collect();
+    assert!(pages.len() > 1, "{pages:?}");
+    for name in IMAGES {
+        let pattern = "latest:/Users/a*/Documents/*.[op]ages";
+        let listed = scratch.json(&["tm", "ls", name, pattern]);
+        let paths = texts(&listed["entries"], "volume_path");
+        assert_eq!(paths.len(), pages.len(), "{paths:?}");
+        for (path, page) in paths.iter().zip(&pages) {
+            assert!(path.ends_with(page.as_str()), "{path}");
+        }
+        let shown = scratch.ok(&["tm", "ls", name, pattern]);
+        assert_eq!(
+            shown.lines().next().unwrap(),
+            format!("/{VOLUME}{}", pages[0])
+        );
+        let out = format!("pages of {name}");
+        scratch.ok(&["tm", "restore", name, pattern, &out]);
+        for page in &pages {
+            let Item::File(bytes, _) = &last[*page] else {
+                continue;
+            };
+            let path = scratch.path(&out).join(page.rsplit('/').next().unwrap());
+            assert!(fs::read(path).unwrap() == *bytes, "{page}");
+        }
+        assert_eq!(
+            fs::read_dir(scratch.path(&out)).unwrap().count(),
+            pages.len()
+        );
+        let all = scratch.run(&["tm", "cat", name, pattern]);
+        let expected = pages.iter().map(|page| match &last[*page] {
+            Item::File(bytes, _) => bytes.clone(),
+            other => panic!("{other:?}"),
+        });
+        assert!(all.stdout == expected.collect::<Vec<_>>().concat());
+        scratch.fails(3, &["tm", "ls", name, "latest:/Users/*/no such*"]);
+        scratch.fails(3, &["tm", "restore", name, "latest:/Users/[x-z]*", "none"]);
+        assert!(!scratch.path("none").exists());
+    }
+}
+
+#[test]
 fn a_killed_restore_is_resumed() {
     let history = History::new(23, 2, 600);
     let scratch = Scratch::new();

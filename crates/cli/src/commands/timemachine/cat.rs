@@ -36,13 +36,14 @@ impl Cat {
                 return Err(Failure::usage("date", "expected DATE:/PATH of a file"));
             };
             let (_, open) = read.open(date)?;
-            let found = open.resolve(path)?;
-            if found.attributes.kind != FileKind::File {
-                return Err(Error::invalid("cat", "is not a file")
-                    .named(found.path)
-                    .into());
+            for found in open.resolve_all(path)? {
+                if found.attributes.kind != FileKind::File {
+                    return Err(Error::invalid("cat", "is not a file")
+                        .named(found.path)
+                        .into());
+                }
+                copy(&*open.fs.open(found.attributes.id, Fork::Data)?, &mut out)?;
             }
-            copy(&*open.fs.open(found.attributes.id, Fork::Data)?, &mut out)?;
         }
         Ok(out.flush()?)
     }

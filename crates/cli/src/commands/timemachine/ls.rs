@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use bandsaw::fs::{Entry, FileKind};
+use bandsaw_backups::Located;
 use clap::Args;
 use serde::Serialize;
 
@@ -16,14 +17,16 @@ use crate::output::Output;
 /// List a folder of a backup
 ///
 /// A path begins with the name of a volume of the Mac, which may be left out if only one volume has
-/// the path. Without a path the volumes are listed.
+/// the path. Without a path the volumes are listed. In a path * stands for any characters of a name, ? for
+/// one, and [a-z] for one of several; if it stands for several objects, these are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw tm ls Mac.sparsebundle latest
   bandsaw tm ls -l Mac.sparsebundle 2026-11-01:/Users/anna
   bandsaw tm ls Mac.sparsebundle \"2026-11-01 14:30:/Users/anna\"
-  bandsaw tm ls Mac.sparsebundle yesterday:/Users")]
+  bandsaw tm ls Mac.sparsebundle yesterday:/Users
+  bandsaw tm ls -l Mac.sparsebundle 'latest:/Users/*/Documents/*.pages'")]
 pub(super) struct Ls {
     #[command(flatten)]
     at: BackupsArgs,
@@ -53,33 +56,51 @@ impl Ls {
         let (date, path) = date_and_path(&self.place)?;
         let read = self.at.read(true, output)?;
         let (number, open) = read.open(date)?;
-        let found = open.resolve(path.unwrap_or_default())?;
-        let is_folder = found.attributes.kind == FileKind::Folder;
-        let entries = match is_folder {
-            true => node::entries(&*open.fs, found.attributes.id)?,
-            false => vec![Entry {
-                name: found.path.rsplit('/').next().unwrap_or_default().to_owned(),
-                attributes: found.attributes.clone(),
-            }],
+        let path = path.unwrap_or_default();
+        let found = open.resolve_all(path)?;
+        // The entries, each with its path within the backup.
+        let (base, entries) = match found.as_slice() {
+            [one] if one.attributes.kind == FileKind::Folder => {
+                let entries = node::entries(&*open.fs, one.attributes.id)?.into_iter();
+                let path = |entry: &Entry| format!("{}/{}", one.path, entry.name);
+                let entries = entries.map(|entry| (path(&entry), entry));
+                (one.path.clone(), entries.collect::<Vec<_>>())
+            }
+            found => {
+                let name = |one: &Located| match found.len() {
+                    1 => one.path.rsplit('/').next().unwrap_or_default().to_owned(),
+                    _ => one.path.clone(),
+                };
+                let entries = found.iter().map(|one| {
+                    let entry = Entry {
+                        name: name(one),
+                        attributes: one.attributes.clone(),
+                    };
+                    (one.path.clone(), entry)
+                });
+                let base = match found {
+                    [one] => one.path.clone(),
+                    _ => path.to_owned(),
+                };
+                (base, entries.collect())
+            }
         };
         if !output.json() {
+            let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
             let mut out = output.stdout();
             print(&*open.fs, &entries, self.long, output, &mut out)?;
             return Ok(out.flush()?);
         }
-        let place = open.path_of(&found);
-        let nodes = entries.iter().map(|entry| {
-            let path = match is_folder {
-                true => format!("{place}/{}", entry.name),
-                false => place.clone(),
-            };
-            Node::new(&*open.fs, &entry.name, &path, &entry.attributes)
+        let nodes = entries.iter().map(|(path, entry)| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let path = format!("{}{path}", open.path);
+            Node::new(&*open.fs, name, &path, &entry.attributes)
         });
         let report = Listing {
             path: read.address.image.to_string(),
             backup: read.json(number)?,
             entries: nodes.collect::<bandsaw::Result<_>>()?,
-            backup_path: shown(&found.path),
+            backup_path: shown(&base),
         };
         output.result(&report, |_| Ok(()))
     }

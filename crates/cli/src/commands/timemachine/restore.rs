@@ -1,5 +1,6 @@
 //! `bandsaw timemachine restore`: files of a backup, into a folder.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -9,7 +10,7 @@ use bandsaw::fs::FileKind;
 use bandsaw::ops::export::{Exported, FolderOptions, MAX_PROBLEMS, to_folder};
 use bandsaw::platform::sync_folder;
 use bandsaw::{Error, Kind, Reason};
-use bandsaw_backups::OpenBackup;
+use bandsaw_backups::{Located, OpenBackup};
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -28,7 +29,8 @@ const LAYER: &str = "restore";
 ///
 /// Each file or folder is put into TARGET under its own name; a date without a path stands for all
 /// volumes of the backup. TARGET is made if necessary. Links, modes, dates, extended attributes and
-/// resource forks are kept as by `bandsaw extract`. Nothing is overwritten without --overwrite.
+/// resource forks are kept as by `bandsaw extract`. Nothing is overwritten without --overwrite. In a path
+/// * stands for any characters of a name, ? for one, and [a-z] for one of several.
 ///
 /// After an interruption run the same command again: files that are complete are kept. Until then
 /// TARGET has a file .bandsaw-restore.
@@ -37,6 +39,7 @@ const LAYER: &str = "restore";
 Examples:
   bandsaw tm restore Mac.sparsebundle latest:/Users/anna/Documents out
   bandsaw tm restore Mac.sparsebundle 2026-11-01:/Users/anna/a.txt \"3 days ago:/b.txt\" out
+  bandsaw tm restore Mac.sparsebundle 'latest:/Users/anna/*.pages' out
   bandsaw tm restore Mac.sparsebundle latest /mnt/everything")]
 pub(super) struct Restore {
     #[command(flatten)]
@@ -111,18 +114,21 @@ impl Restore {
         extract::report(&image, done, None, self.overwrite, output)
     }
 
-    /// Returns the object at a path, or all volumes of the backup.
+    /// Returns the objects of a path, or all volumes of the backup.
     fn jobs(open: &OpenBackup, path: &str) -> Outcome<Vec<Job>> {
-        let found = open.resolve(path)?;
+        let found = open.resolve_all(path)?;
         let job = |path: String, is_folder| Job {
             open: open.clone(),
             name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             path,
             is_folder,
         };
-        if !found.path.is_empty() {
-            let is_folder = found.attributes.kind == FileKind::Folder;
-            return Ok(vec![job(open.path_of(&found), is_folder)]);
+        if found.iter().any(|one| !one.path.is_empty()) {
+            let is_folder = |one: &Located| one.attributes.kind == FileKind::Folder;
+            let jobs = found.iter();
+            return Ok(jobs
+                .map(|one| job(open.path_of(one), is_folder(one)))
+                .collect());
         }
         let volumes = open.volumes()?;
         let jobs = volumes.iter();
@@ -141,12 +147,13 @@ fn line(read: &ReadBackups, number: usize, path: Option<&str>) -> String {
 
 /// Refuses two objects with one name, of which the second would be merged into the first.
 fn check_names(jobs: &[Job]) -> Outcome {
-    for (at, job) in jobs.iter().enumerate() {
+    let mut names = HashSet::new();
+    for job in jobs {
         if !is_component(&job.name) {
             let error = Error::unsupported(LAYER, "the host does not support this name");
             return Err(error.named(&job.name).into());
         }
-        if jobs[..at].iter().any(|other| other.name == job.name) {
+        if !names.insert(&job.name) {
             let message = "two objects have this name; restore them into different folders";
             return Err(Error::invalid(LAYER, message).named(&job.name).into());
         }
