@@ -94,7 +94,7 @@ pub use image::Image;
 pub use key_file::KeyFile;
 pub use layer::Layer;
 pub use place::NewMode;
-pub use remote::{LocalCache, NetworkOptions};
+pub use remote::{LocalCache, NetworkOptions, bucket_folder};
 pub use section::Section;
 pub use unlock::{Keys, archive_passphrase, volume_key};
 pub use volume::Volume;

@@ -162,6 +162,26 @@ pub(crate) fn bundle(
     Ok(Some(remote))
 }
 
+/// Opens the folder in a bucket that `path` names, or a snapshot of the bundle there. It may be empty, or
+/// have a bundle. `None`: `path` is not in a bucket. Nothing is cached on a local disk.
+pub fn bucket_folder(
+    path: &Path,
+    access: Access,
+    snapshot: Option<&str>,
+    network: NetworkOptions,
+) -> Result<Option<Arc<Remote>>> {
+    let Some(("s3", url)) = url(path) else {
+        return Ok(None);
+    };
+    let options = RemoteOptions {
+        access,
+        snapshot: snapshot.map(str::to_owned),
+        steal: network.steal_lease,
+        ..RemoteOptions::default()
+    };
+    Remote::open(network::objects(url, network)?, &options).map(Some)
+}
+
 /// Opens the target of `path`, if it is a URL or names a snapshot. Changing a bundle in a bucket
 /// requires its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<RemoteTarget>> {

@@ -1,11 +1,13 @@
 //! Options for images on other machines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bandsaw::open::{LocalCache, NetworkOptions};
-use bandsaw::size;
-use bandsaw::store::FlushTo;
+use bandsaw::device::Access;
+use bandsaw::open::{LocalCache, NetworkOptions, bucket_folder};
+use bandsaw::store::{FlushTo, Remote};
+use bandsaw::{Error, size};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::headings::BUCKETS;
@@ -57,6 +59,17 @@ enum Flush {
 }
 
 impl NetworkArgs {
+    /// Opens the folder of a bundle in a bucket, or a snapshot of the bundle.
+    pub(crate) fn bucket(
+        &self,
+        path: &Path,
+        access: Access,
+        snapshot: Option<&str>,
+    ) -> bandsaw::Result<Arc<Remote>> {
+        let opened = bucket_folder(path, access, snapshot, self.reach())?;
+        opened.ok_or_else(|| Error::invalid("bucket", "expected an address s3://BUCKET/FOLDER"))
+    }
+
     /// Returns the options for the library.
     pub(crate) fn reach(&self) -> NetworkOptions<'_> {
         let flush = match self.flush {

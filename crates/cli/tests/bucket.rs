@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::OnceLock;
 
+use crate::common::backupd::{self, History, Item};
 use crate::common::{Scratch, stderr};
 use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::open::{self, LocalCache, NetworkOptions, OpenOptions};
@@ -100,6 +101,7 @@ fn a_bundle_lives_in_a_bucket() {
     nothing_is_left_of_what_fails(&bench, &ceph);
     what_waits_for_a_checkpoint_is_told(&bench);
     what_was_flushed_to_a_cache_is_not_lost(&bench);
+    states_and_backups_are_read_in_a_bucket(&bench);
     the_table_of_verbs_is_true(&bench);
 }
 
@@ -212,6 +214,82 @@ fn a_snapshot_is_an_image_to_read(bench: &Bench) {
     ));
     assert!(!bench.ok(&format!("ls {kept}:Other:/")).contains("letter"));
     bench.ok(&format!("put --from letter {kept}:/new"));
+}
+
+/// States that `send` puts there, and backups of Time Machine in them.
+fn states_and_backups_are_read_in_a_bucket(bench: &Bench) {
+    let history = History::new(51, 4, 20);
+    let image = bench
+        .scratch
+        .write("hfs.img", backupd::hfs_plus(&history, |_, _| {}));
+    bench.ok("convert hfs.img Mac.sparsebundle --band-size 1m");
+    bench.ok("tm keep --whole-copy Mac.sparsebundle");
+    let sent = bench.json("send Mac.sparsebundle s3://test/nas");
+    crate::json::assert_obeys(&bench.scratch, "send", &sent);
+    let state = sent["state"].as_str().unwrap().to_owned();
+    let place = format!("s3://test/nas/Mac.sparsebundle@{state}");
+    assert_eq!(sent["target"], place.as_str());
+    assert!(
+        bench
+            .ok(&format!("check {place}"))
+            .contains("no problems found")
+    );
+    for place in [&*place, "s3://test/nas/Mac.sparsebundle"] {
+        let list = bench.json(&format!("tm list {place}"));
+        assert_eq!(list["backups"].as_array().unwrap().len(), 5, "{list}");
+    }
+    bench.ok(&format!("tm restore {place} latest restored"));
+    let (path, item) = history.backups[3]
+        .objects
+        .iter()
+        .find(|(_, item)| matches!(item, Item::File(..)))
+        .unwrap();
+    let Item::File(bytes, _) = item else {
+        unreachable!()
+    };
+    let restored = bench
+        .scratch
+        .path("restored")
+        .join(backupd::VOLUME)
+        .join(&path[1..]);
+    assert!(fs::read(restored).unwrap() == *bytes);
+    // Another state: the one before is as it was.
+    bench.ok("put --from letter Mac.sparsebundle:/letter");
+    bench.ok("tm keep Mac.sparsebundle");
+    let second = bench.json("send Mac.sparsebundle s3://test/nas/");
+    assert_ne!(second["state"], sent["state"]);
+    assert!(
+        second["sent_size"].as_u64() < sent["sent_size"].as_u64(),
+        "{second}"
+    );
+    assert_eq!(
+        bench.ok("cat s3://test/nas/Mac.sparsebundle:/letter"),
+        "dear diary"
+    );
+    assert!(
+        bench
+            .fails(&format!("cat {place}:/letter"))
+            .contains("letter")
+    );
+    let fetched = bench.json("receive fetched --from s3://test/nas/Mac.sparsebundle");
+    crate::json::assert_obeys(&bench.scratch, "receive", &fetched);
+    assert_eq!(fetched["state"], second["state"]);
+    let path = fetched["path"].as_str().unwrap();
+    assert_eq!(bench.ok(&format!("cat {path}:/letter")), "dear diary");
+    let older = format!("receive fetched --from s3://test/nas/Mac.sparsebundle --state {state}");
+    let older = bench.json(&older);
+    bench.ok(&format!(
+        "convert {} older.img",
+        older["path"].as_str().unwrap()
+    ));
+    assert!(fs::read(bench.scratch.path("older.img")).unwrap() == fs::read(image).unwrap());
+    // A bundle that somebody else put there is left alone.
+    bench.ok("create s3://test/other/Mac.sparsebundle --size 16m --fs hfs+");
+    assert!(
+        bench
+            .fails("send Mac.sparsebundle s3://test/other")
+            .contains("not made by")
+    );
 }
 
 /// The files in a folder.

@@ -36,7 +36,8 @@ pub use shelf::{Condition, Shelf, State};
 pub use status::{Status, status};
 pub use swap::{Phase, commit, undo};
 pub use transfer::{
-    Have, Received, Sent, have, have_in, receive, receive_in, send, send_to_folder,
+    Have, OpenBucket, Received, Sent, have, have_in, receive, receive_from_bucket, receive_in,
+    send, send_to_bucket, send_to_folder,
 };
 pub use verification::{Reset, reset_verification, verification_state};
 

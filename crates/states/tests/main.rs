@@ -1,5 +1,6 @@
 //! States of bundles and hashes of bands, against what other programs, kills and rot do to them.
 
+mod bucket;
 mod common;
 mod forget;
 mod keep;

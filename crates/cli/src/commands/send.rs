@@ -5,13 +5,15 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use bandsaw::address::shown;
 use bandsaw::{Error, Kind};
-use bandsaw_states::{BundleFolder, Have, Shelf, send, send_to_folder};
+use bandsaw_states::{BundleFolder, Have, Shelf, send, send_to_bucket, send_to_folder};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::info_text::exact;
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source;
@@ -23,17 +25,21 @@ use crate::text::counted;
 /// has. To a folder, only changed bands are copied; run the command again to resume. To standard
 /// output (-), --have names the list that `bandsaw receive --have` printed for the target: pass a new
 /// one to resume.
+///
+/// In a bucket (s3://BUCKET/FOLDER) the states are snapshots of a bundle: every command that reads
+/// accepts s3://BUCKET/FOLDER/NAME.sparsebundle@STATE. Run the command again to resume.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   bandsaw send Mac.sparsebundle /mnt/usb
   bandsaw send Mac.sparsebundle - | ssh backup bandsaw receive /srv/states
-  bandsaw send Mac.sparsebundle - --have have > stream")]
+  bandsaw send Mac.sparsebundle - --have have > stream
+  bandsaw send Mac.sparsebundle s3://backups/nas")]
 pub(crate) struct Send {
     /// The sparse bundle
     #[arg(value_name = "BUNDLE", value_hint = ValueHint::DirPath)]
     bundle: OsString,
-    /// A folder of states, or - for standard output
+    /// A folder of states, s3://BUCKET/FOLDER, or - for standard output
     #[arg(value_name = "TARGET", value_hint = ValueHint::DirPath)]
     target: PathBuf,
     /// Send this state
@@ -45,6 +51,8 @@ pub(crate) struct Send {
     /// Leave out contents of the list in this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     have: Option<PathBuf>,
+    #[command(flatten)]
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`.
@@ -77,7 +85,22 @@ impl Send {
             true => format!("run `bandsaw timemachine keep {image}` to keep one"),
             false => format!("run `bandsaw tm states {image}` to list the states"),
         };
-        let (sent, target) = if to_stdout {
+        let (sent, target) = if let Some(place) = bucket(&self.target, bundle.name()?) {
+            if self.have.is_some() {
+                let message = "only for standard output; a bucket is looked through";
+                return Err(Failure::usage("--have", message));
+            }
+            let open =
+                |access, snapshot: Option<&str>| self.network_args.bucket(&place, access, snapshot);
+            let sent = send_to_bucket(&shelf, state, &open, &bar)
+                .map_err(|error| error.in_file(&place))
+                .advise(Kind::NotFound, no_state)
+                .advise(Kind::Cancelled, || {
+                    "run the command again to resume".to_owned()
+                })?;
+            let target = format!("{}@{}", shown(&place), sent.id);
+            (sent, Some(target))
+        } else if to_stdout {
             if io::stdout().is_terminal() {
                 let failure = Failure::usage("target", "the stream is not for a terminal");
                 return Err(failure.hint("use a pipe, or name a folder"));
@@ -137,5 +160,41 @@ impl Send {
             Error::invalid("--have", message).in_file(path)
         });
         Ok(have?)
+    }
+}
+
+/// Returns the address of the bundle in a bucket to which `target` leads. `None`: it leads elsewhere.
+fn bucket(target: &Path, name: &str) -> Option<PathBuf> {
+    let text = target.to_str().filter(|text| text.starts_with("s3://"))?;
+    let extension = target.extension().and_then(|extension| extension.to_str());
+    Some(match extension {
+        Some("sparsebundle" | "backupbundle") => target.to_owned(),
+        _ => {
+            let name = name
+                .replace('%', "%25")
+                .replace(':', "%3A")
+                .replace('@', "%40");
+            PathBuf::from(format!("{}/{name}", text.trim_end_matches('/')))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_a_folder_or_a_bundle() {
+        let place = |target: &str| bucket(Path::new(target), "Anna's Mac@1.sparsebundle");
+        let found = |target: &str| place(target).unwrap().to_str().unwrap().to_owned();
+        assert_eq!(
+            found("s3://b/nas"),
+            "s3://b/nas/Anna's Mac%401.sparsebundle"
+        );
+        assert_eq!(found("s3://b/"), "s3://b/Anna's Mac%401.sparsebundle");
+        assert_eq!(found("s3://b/Mac.sparsebundle"), "s3://b/Mac.sparsebundle");
+        for other in ["/mnt/usb", "-", "s3:/b", "https://b/a"] {
+            assert_eq!(place(other), None, "{other}");
+        }
     }
 }

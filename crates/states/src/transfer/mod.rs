@@ -11,6 +11,7 @@
 //! Contents have the length that the header states. The receiver has told which contents it has,
 //! so only others are sent.
 
+mod bucket;
 mod receive;
 mod send;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::Manifest;
 
+pub use bucket::{OpenBucket, receive_from_bucket, send_to_bucket};
 pub use receive::{Received, have, have_in, receive, receive_in};
 pub use send::{Sent, send, send_to_folder};
 

@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
+use bandsaw::device::BlockDevice;
 use bandsaw::progress::Progress;
 use bandsaw::store::Open;
 use bandsaw::{Error, Kind, Reason, Result};
@@ -35,75 +37,104 @@ pub fn send(
 ) -> Result<Sent> {
     let _states = shelf.lock()?;
     let (id, manifest) = choose(shelf, id)?;
-    let header = sealed::to_bytes(
-        FORMAT,
-        &Header {
-            id: id.clone(),
-            manifest: manifest.clone(),
-        },
-    )?;
-    let mut out = |bytes: &[u8]| {
-        let written = output.write_all(bytes);
-        written.map_err(|source| Error::io(LAYER, "write", source))
-    };
-    out(MAGIC)?;
-    out(&(header.len() as u64).to_le_bytes())?;
-    out(&header)?;
-    let mut sent = Sent {
+    let folder = id.clone();
+    let source = StateSource {
         id,
-        files: 0,
-        size: 0,
-    };
-    // The same contents once: the receiver finds the others by their hash.
-    let mut present = have.have.clone();
-    let files = manifest.files.iter();
-    let files: Vec<_> = files
-        .filter(|(_, file)| present.insert(file.hash.clone()))
-        .collect();
-    let total = files
-        .iter()
-        .fold(0_u64, |sum, (_, file)| sum.saturating_add(file.len));
-    progress.stage("send", total);
-    let mut buf = Vec::new();
-    for (name, file) in files {
-        let path = format!("{}/{name}", sent.id);
-        let damaged = || {
+        manifest,
+        open: &|name| shelf.store().open(&format!("{folder}/{name}"), Open::Read),
+        damaged: &|name| {
             let message = "the file is not as it was made; nothing more is sent";
-            shelf.named(Error::new(Kind::Corrupt, LAYER, message), &path)
-        };
-        let open = shelf.store().open(&path, Open::Read)?.ok_or_else(damaged)?;
-        if open.info().len != file.len {
-            return Err(damaged());
-        }
-        let length = u32::try_from(name.len()).map_err(|_| damaged())?;
-        out(&length.to_le_bytes())?;
-        out(name.as_bytes())?;
-        let mut hasher = blake3::Hasher::new();
-        let mut at = 0;
-        while at < file.len {
-            progress.check()?;
-            let piece = PIECE.min(file.len - at);
-            buf.resize(bandsaw::size::to_usize(piece), 0);
-            open.read_at(at, &mut buf)?;
-            hasher.update(&buf);
-            out(&buf)?;
-            progress.advance(piece);
-            at += piece;
-        }
-        if hasher.finalize().to_hex().as_str() != file.hash {
-            return Err(damaged());
-        }
-        sent.files += 1;
-        sent.size = sent.size.saturating_add(file.len);
-    }
-    out(&0_u32.to_le_bytes())?;
-    out(END)?;
-    let flushed = output.flush();
-    flushed.map_err(|source| Error::io(LAYER, "write", source))?;
-    Ok(sent)
+            let error = Error::new(Kind::Corrupt, LAYER, message);
+            shelf.named(error, &format!("{folder}/{name}"))
+        },
+    };
+    source.send(have, output, progress)
 }
 
-fn choose(shelf: &Shelf, id: Option<&str>) -> Result<(String, Manifest)> {
+/// A state that is sent, and access to its files.
+pub(super) struct StateSource<'a> {
+    pub(super) id: String,
+    pub(super) manifest: Manifest,
+    pub(super) open: &'a dyn Fn(&str) -> Result<Option<Arc<dyn BlockDevice>>>,
+    /// Returns the error about a file that is not as it was made.
+    pub(super) damaged: &'a dyn Fn(&str) -> Error,
+}
+
+impl StateSource<'_> {
+    /// Writes the state without the contents that the receiver has.
+    pub(super) fn send(
+        self,
+        have: &Have,
+        output: &mut dyn Write,
+        progress: &dyn Progress,
+    ) -> Result<Sent> {
+        let Self { id, manifest, .. } = &self;
+        let header = sealed::to_bytes(
+            FORMAT,
+            &Header {
+                id: id.clone(),
+                manifest: manifest.clone(),
+            },
+        )?;
+        let mut out = |bytes: &[u8]| {
+            let written = output.write_all(bytes);
+            written.map_err(|source| Error::io(LAYER, "write", source))
+        };
+        out(MAGIC)?;
+        out(&(header.len() as u64).to_le_bytes())?;
+        out(&header)?;
+        let mut sent = Sent {
+            id: id.clone(),
+            files: 0,
+            size: 0,
+        };
+        // The same contents once: the receiver finds the others by their hash.
+        let mut present = have.have.clone();
+        let files = manifest.files.iter();
+        let files: Vec<_> = files
+            .filter(|(_, file)| present.insert(file.hash.clone()))
+            .collect();
+        let total = files
+            .iter()
+            .fold(0_u64, |sum, (_, file)| sum.saturating_add(file.len));
+        progress.stage("send", total);
+        let mut buf = Vec::new();
+        for (name, file) in files {
+            let damaged = || (self.damaged)(name);
+            let open = (self.open)(name)?.ok_or_else(damaged)?;
+            if open.info().len != file.len {
+                return Err(damaged());
+            }
+            let length = u32::try_from(name.len()).map_err(|_| damaged())?;
+            out(&length.to_le_bytes())?;
+            out(name.as_bytes())?;
+            let mut hasher = blake3::Hasher::new();
+            let mut at = 0;
+            while at < file.len {
+                progress.check()?;
+                let piece = PIECE.min(file.len - at);
+                buf.resize(bandsaw::size::to_usize(piece), 0);
+                open.read_at(at, &mut buf)?;
+                hasher.update(&buf);
+                out(&buf)?;
+                progress.advance(piece);
+                at += piece;
+            }
+            if hasher.finalize().to_hex().as_str() != file.hash {
+                return Err(damaged());
+            }
+            sent.files += 1;
+            sent.size = sent.size.saturating_add(file.len);
+        }
+        out(&0_u32.to_le_bytes())?;
+        out(END)?;
+        let flushed = output.flush();
+        flushed.map_err(|source| Error::io(LAYER, "write", source))?;
+        Ok(sent)
+    }
+}
+
+pub(super) fn choose(shelf: &Shelf, id: Option<&str>) -> Result<(String, Manifest)> {
     if let Some(id) = id {
         return Ok((id.to_owned(), shelf.find(id)?));
     }
@@ -128,10 +159,23 @@ pub fn send_to_folder(
     progress: &dyn Progress,
 ) -> Result<(Sent, Received)> {
     let known = have(folder, bundle, progress)?;
+    through_pipe(
+        &|output| send(shelf, id, &known, output, progress),
+        folder,
+        progress,
+    )
+}
+
+/// Receives in a folder what `send` writes.
+pub(super) fn through_pipe(
+    send: &(dyn Fn(&mut dyn Write) -> Result<Sent> + Sync),
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<(Sent, Received)> {
     let (mut input, mut output) =
         io::pipe().map_err(|source| Error::io(LAYER, "create a pipe", source))?;
     thread::scope(|scope| {
-        let sender = scope.spawn(move || send(shelf, id, &known, &mut output, progress));
+        let sender = scope.spawn(move || send(&mut output));
         let received = receive(
             folder,
             &mut input,
