@@ -2,7 +2,8 @@
 //!
 //! A band is faulty only if its contents differ from the hash while its length, both of its times
 //! and its inode are the recorded ones: every write changes these. Anything else is a change, or
-//! cannot be decided.
+//! cannot be decided. If its times do not tell, but no volume had a transaction since, no Mac has
+//! written it, and it is faulty, too.
 
 mod record;
 mod repair;
@@ -71,6 +72,9 @@ pub struct ScrubOptions<'a> {
     pub accept: bool,
     /// Number of bytes after which the progress is recorded.
     pub record_every: u64,
+    /// The last transactions of all volumes in the bundle, as text of the caller's. `None`: they are not
+    /// known.
+    pub transactions: Option<&'a str>,
 }
 
 impl Default for ScrubOptions<'_> {
@@ -79,6 +83,7 @@ impl Default for ScrubOptions<'_> {
             from: None,
             accept: false,
             record_every: 4 << 30,
+            transactions: None,
         }
     }
 }
@@ -119,9 +124,12 @@ pub fn scrub(
     let mut listing = bundle.list()?;
     listing.retain(|name, _| name.starts_with("bands/"));
     let (record, resumed) = Record::begin(bundle, options.accept)?;
+    let unchanged_volumes =
+        options.transactions.is_some() && record.transactions.as_deref() == options.transactions;
     let run = Run {
         bundle,
         options,
+        unchanged_volumes,
         number: record.run,
         state: Mutex::new(State {
             record,
@@ -161,6 +169,7 @@ pub fn scrub(
             .retain(|(name, _)| !done.repaired.contains(name));
     }
     state.record.complete = true;
+    state.record.transactions = options.transactions.map(str::to_owned);
     state.record.put(bundle)?;
     Ok(done)
 }
@@ -183,6 +192,8 @@ struct State {
 struct Run<'a> {
     bundle: &'a BundleFolder,
     options: &'a ScrubOptions<'a>,
+    /// True if no volume had a transaction since the last complete run.
+    unchanged_volumes: bool,
     number: u64,
     state: Mutex<State>,
 }
@@ -257,6 +268,13 @@ impl Run<'_> {
                 None => {
                     done.changed += 1;
                     present(hash)
+                }
+                Some(Finding::Unknown) if self.unchanged_volumes => {
+                    // A copy that fits may repair it: nobody wrote the file that is there.
+                    Hashed {
+                        file: *file,
+                        ..old.found(Finding::Faulty, self.number)
+                    }
                 }
                 Some(Finding::Unknown) if self.options.accept => present(hash),
                 Some(finding) => old.found(finding, self.number),

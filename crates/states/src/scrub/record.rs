@@ -66,6 +66,9 @@ pub(super) struct Record {
     pub(super) run: u64,
     /// False while that run is not complete.
     pub(super) complete: bool,
+    /// The last transactions of all volumes at the end of the last complete run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) transactions: Option<String>,
     pub(super) bands: BTreeMap<String, Hashed>,
 }
 

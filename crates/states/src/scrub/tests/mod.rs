@@ -99,6 +99,7 @@ const ACCEPT: ScrubOptions<'static> = ScrubOptions {
     from: None,
     accept: true,
     record_every: u64::MAX,
+    transactions: None,
 };
 
 fn found(name: &str, finding: Finding) -> Vec<(String, Finding)> {
@@ -160,6 +161,56 @@ fn bands_that_were_written_since_are_never_repaired() {
             .findings
             .is_empty()
     );
+}
+
+/// A bundle that was copied with its times, as to a new disk: only the transactions of its volumes tell
+/// that a band is another one.
+#[test]
+fn transactions_of_the_volumes_tell_rot_where_times_do_not() {
+    let of = |transactions: &'static str| ScrubOptions {
+        transactions: Some(transactions),
+        ..ScrubOptions::default()
+    };
+    let fixture = Fixture::new();
+    fixture.scrub(&of("apfs 7")).unwrap();
+    let sound = fs::read(fixture.band("3")).unwrap();
+    let set_back = |bytes: &[u8]| {
+        let modified = fs::metadata(fixture.band("3")).unwrap().modified().unwrap();
+        fs::write(fixture.band("3"), bytes).unwrap();
+        let file = fs::File::options()
+            .write(true)
+            .open(fixture.band("3"))
+            .unwrap();
+        file.set_modified(modified).unwrap();
+    };
+    let mut rotten = sound.clone();
+    rotten[5] ^= 1;
+    set_back(&rotten);
+    // Unknown without them, and after another transaction.
+    for options in [ScrubOptions::default(), of("apfs 8")] {
+        let other = Fixture::new();
+        other.scrub(&of("apfs 7")).unwrap();
+        let modified = fs::metadata(other.band("3")).unwrap().modified().unwrap();
+        fs::write(other.band("3"), &rotten).unwrap();
+        let file = fs::File::options()
+            .write(true)
+            .open(other.band("3"))
+            .unwrap();
+        file.set_modified(modified).unwrap();
+        let done = other.scrub(&options).unwrap();
+        assert_eq!(done.findings, found("3", Finding::Unknown));
+    }
+    for _ in 0..2 {
+        let done = fixture.scrub(&of("apfs 7")).unwrap();
+        assert_eq!(done.findings, found("3", Finding::Faulty));
+    }
+    let copy = fixture.copy();
+    let repair = ScrubOptions {
+        from: Some(&copy),
+        ..of("apfs 7")
+    };
+    assert_eq!(fixture.scrub(&repair).unwrap().repaired, ["bands/3"]);
+    assert!(fs::read(fixture.band("3")).unwrap() == sound);
 }
 
 #[test]
@@ -257,4 +308,102 @@ fn a_damaged_record_and_a_bundle_in_use_are_refused() {
     let _reader = bundle.lock_exclusive().unwrap();
     let refused = fixture.scrub(&from(&fixture.copy()));
     assert_eq!(refused.unwrap_err().kind(), Kind::Conflict);
+}
+
+/// The bands of the test below, and their length in bytes.
+const MANY: (u64, usize) = (64, 8192);
+
+/// Rot at a thousand random places, while other bands are written: each place is found, none of the
+/// writes is taken for rot, and all is repaired from a copy.
+#[test]
+fn a_thousand_places_of_rot_are_told_from_writes() {
+    let fixture = Fixture {
+        scratch: tempfile::tempdir_in("/dev/shm")
+            .or_else(|_| tempfile::tempdir())
+            .unwrap(),
+    };
+    let mut random = bandsaw_testing::Random::new(81);
+    let options = BundleOptions {
+        len: MANY.0 << 20,
+        band_size: Some(1 << 20),
+    };
+    let mut truth: Vec<Vec<u8>> = Vec::new();
+    for path in [fixture.path(), fixture.copy()] {
+        drop(Bundle::create(Arc::new(Local::new(&path)), &options).unwrap());
+    }
+    let path = |root: PathBuf, band: u64| root.join(format!("bands/{band:x}"));
+    for band in 0..MANY.0 {
+        truth.push(random.bytes(MANY.1));
+        for root in [fixture.path(), fixture.copy()] {
+            fs::write(path(root, band), &truth[band as usize]).unwrap();
+        }
+    }
+    fixture.scrub(&ScrubOptions::default()).unwrap();
+    let mut places = 0;
+    while places < 1000 {
+        let mut bands: Vec<u64> = (0..MANY.0).collect();
+        for at in 0..bands.len() {
+            let other = random.within(at as u64..MANY.0) as usize;
+            bands.swap(at, other);
+        }
+        let (rotten, rest) = bands.split_at(20);
+        let (written, touched) = (&rest[..10], &rest[10..15]);
+        for &band in rotten {
+            let mut bytes = truth[band as usize].clone();
+            let at = random.within(0..MANY.1 as u64) as usize;
+            match random.within(0..3) {
+                0 => bytes[at] ^= 1 << random.within(0..8),
+                // A sector that reads as something else.
+                1 => bytes[at / 512 * 512..][..512].fill(random.bytes(1)[0]),
+                _ => {
+                    let len = (MANY.1 - at).min(300);
+                    bytes[at..at + len].copy_from_slice(&random.bytes(len));
+                }
+            }
+            if bytes == truth[band as usize] {
+                bytes[at] ^= 0x80;
+            }
+            places += 1;
+            fs::write(path(fixture.path(), band), bytes).unwrap();
+        }
+        // As if these files had always had their present times.
+        let bundle = fixture.bundle();
+        fixture.edit(|record| {
+            for band in record.bands.values_mut() {
+                band.settled = true;
+            }
+            for band in rotten {
+                let name = format!("bands/{band:x}");
+                let file = bundle.identity(&name).unwrap().unwrap();
+                record.bands.get_mut(&name).unwrap().file = file;
+            }
+        });
+        for &band in written {
+            truth[band as usize] = random.bytes(MANY.1);
+            fs::write(path(fixture.path(), band), &truth[band as usize]).unwrap();
+        }
+        for &band in touched {
+            fs::write(path(fixture.path(), band), &truth[band as usize]).unwrap();
+        }
+        let mut expected: Vec<_> = rotten
+            .iter()
+            .map(|band| (format!("bands/{band:x}"), Finding::Faulty))
+            .collect();
+        expected.sort_by(|a, b| a.0.cmp(&b.0));
+        let done = fixture.scrub(&ScrubOptions::default()).unwrap();
+        assert_eq!(done.findings, expected);
+        assert_eq!((done.changed, done.new), (10, 0));
+        let copy = fixture.copy();
+        let done = fixture.scrub(&from(&copy)).unwrap();
+        assert_eq!((done.repaired.len(), done.findings.len()), (20, 0));
+        for (band, truth) in (0..).zip(&truth) {
+            assert!(
+                fs::read(path(fixture.path(), band)).unwrap() == *truth,
+                "{band}"
+            );
+        }
+        for &band in written {
+            fs::write(path(copy.clone(), band), &truth[band as usize]).unwrap();
+        }
+    }
 }
