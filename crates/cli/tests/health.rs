@@ -485,3 +485,40 @@ fn reading_is_limited() {
     scratch.ok(&["scrub", MAC, "--limit-rate", "64m", "--low-priority"]);
     scratch.fails(2, &["health", "share", "--limit-rate", "fast"]);
 }
+
+/// A program that answers as `smbstatus` does, as far as it matters here.
+#[test]
+fn samba_is_asked_which_bundles_are_open() {
+    let scratch = Scratch::new();
+    for name in ["share/a.sparsebundle", "share/b.sparsebundle"] {
+        fs::create_dir_all(scratch.path("share")).unwrap();
+        scratch.ok(&["create", name, "--size", "20m", "--fs", "hfs+"]);
+    }
+    let share = scratch.path("share");
+    let said = format!(
+        "#!/bin/sh\ntest \"$1\" = --json || exit 1\necho '{{\"open_files\": {{\"x\": {{\"service_path\": \"{}\", \
+         \"filename\": \"b.sparsebundle/token\"}}}}}}'\n",
+        share.display()
+    );
+    let program = scratch.write("bin/smbstatus", said);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let verdicts = |path: &str| {
+        let mut command = scratch.command(&["health", "share", "--smbstatus", "--json"]);
+        let output = command.env("PATH", path).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let bundles = report["bundles"].as_array().unwrap().iter();
+        let verdicts = bundles.map(|one| one["verdict"].as_str().unwrap().to_owned());
+        (verdicts.collect::<Vec<_>>(), stderr(&output))
+    };
+    let bin = scratch.path("bin").display().to_string();
+    let (found, warned) = verdicts(&format!("{bin}:/bin:/usr/bin"));
+    assert_eq!(
+        (found, warned.as_str()),
+        (vec!["sound".to_owned(), "in_use".into()], "")
+    );
+    // Without the program everything is checked, with a warning.
+    let (found, warned) = verdicts("/nonexistent");
+    assert_eq!(found, ["sound", "sound"]);
+    assert!(warned.contains("Samba was not asked"), "{warned}");
+}

@@ -189,3 +189,101 @@ fn a_command_is_told_of_changes() {
     let (code, _) = round();
     assert_ne!(code, 0);
 }
+
+/// Returns the report on the only bundle.
+fn report(scratch: &Scratch) -> serde_json::Value {
+    let output = scratch.run(&["watch", "watch.toml", "--once", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    crate::json::assert_obeys(scratch, "watch", &report);
+    report["bundles"][0].clone()
+}
+
+/// Bands that hold data in free space, as a Mac leaves them.
+#[test]
+fn a_sound_bundle_is_compacted_when_that_is_worth_it() {
+    let scratch = share(&format!("{KEEP}compact-from = '4m'\n"));
+    let fill = |band: &str| scratch.write(&format!("{A}/bands/{band}"), vec![7; 1 << 20]);
+    for band in ["b", "c"] {
+        fill(band);
+    }
+    let done = report(&scratch);
+    assert_eq!(
+        (&done["verdict"], &done["reclaimed"]),
+        (&"sound".into(), &serde_json::Value::Null)
+    );
+    assert_eq!(
+        fs::metadata(scratch.path(A).join("bands/b")).unwrap().len(),
+        1 << 20
+    );
+    for band in ["d", "e", "f"] {
+        fill(band);
+    }
+    let done = report(&scratch);
+    assert_eq!(done["verdict"], "sound", "{done}");
+    assert!(done["reclaimed"].as_u64().unwrap() >= 4 << 20, "{done}");
+    assert!(!scratch.path(A).join("bands/b").exists());
+    // The state is from before.
+    let state = scratch
+        .path(A)
+        .join(".bandsaw/states")
+        .join(done["state"].as_str().unwrap());
+    assert!(state.join("bands/b").exists());
+    scratch.ok(&["check", A]);
+    // A damaged bundle stays as it is.
+    fill("b");
+    for band in ["c", "d", "e", "f"] {
+        fill(band);
+    }
+    let first = fs::read(scratch.path(A).join("bands/0")).unwrap();
+    scratch.write(&format!("{A}/bands/0"), vec![0; first.len()]);
+    let done = report(&scratch);
+    assert_ne!(done["verdict"], "sound");
+    assert!(scratch.path(A).join("bands/b").exists());
+    scratch.write("watch.toml", "folders = ['share']\ncompact-from = 'much'");
+    assert_eq!(
+        scratch
+            .run(&["watch", "watch.toml", "--once"])
+            .status
+            .code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_command_makes_snapshots_of_sound_bundles() {
+    let command = "on-sound = ['sh', '-c', 'echo $1 >> log', 'sh', '{bundle} {time}']\n";
+    let scratch = share(&format!("folders = ['share']\n{command}"));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    for _ in 0..2 {
+        assert_eq!(report(&scratch)["verdict"], "sound");
+    }
+    let log = fs::read_to_string(scratch.path("log")).unwrap();
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(
+        log.starts_with(&format!("{A} 20")) && log.trim_end().ends_with('Z'),
+        "{log}"
+    );
+    scratch.write("letter", "dear diary");
+    scratch.ok(&["put", "--from", "letter", &format!("{A}:/first")]);
+    report(&scratch);
+    let log = fs::read_to_string(scratch.path("log")).unwrap();
+    assert_eq!(log.lines().count(), 2, "{log}");
+    // Neither a failure nor a bundle that changes meanwhile is a success.
+    for (command, expected) in [
+        ("['false']", "failed"),
+        ("['touch', '{bundle}/bands/0']", "changed"),
+        ("['no-such-program']", "no-such-program"),
+    ] {
+        scratch.write(
+            "watch.toml",
+            format!("folders = ['share']\non-sound = {command}\n"),
+        );
+        let done = report(&scratch);
+        assert_eq!(done["verdict"], "needs_attention", "{done}");
+        assert!(
+            done["message"].as_str().unwrap().contains(expected),
+            "{done}"
+        );
+    }
+}

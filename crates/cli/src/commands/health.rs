@@ -13,7 +13,7 @@ use std::io::Write;
 
 use super::timemachine::now;
 use crate::failure::Outcome;
-use crate::health::{self, Depth, Health, HealthOptions, Samba, Verdict};
+use crate::health::{self, Depth, Health, HealthOptions, OpenFiles, Samba, Verdict};
 use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -65,6 +65,12 @@ pub(crate) struct HealthVerb {
     /// FILE has the output of `smbd --version; testparm -s`. Causes do not change the verdict.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     samba: Option<PathBuf>,
+    /// Ask Samba on this machine which bundles are open
+    ///
+    /// Runs `smbstatus --json`, which the user must be permitted to. A bundle of which a client has a
+    /// file open is in use. If Samba cannot be asked, a warning says so.
+    #[arg(long)]
+    smbstatus: bool,
     /// Run this command if a verdict has changed since the last run
     ///
     /// All further arguments, up to `;`, are those of the command. It is run without a shell, and has
@@ -146,6 +152,15 @@ impl HealthVerb {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         self.throttle.apply();
         let samba = self.samba.as_deref().map(Samba::read).transpose()?;
+        let open_files = match self.smbstatus.then(OpenFiles::ask) {
+            Some(Err(error)) => {
+                output.warn(&format!(
+                    "Samba was not asked which files are open: {error}"
+                ));
+                None
+            }
+            asked => asked.transpose()?,
+        };
         let bar = Bar::new(output);
         let options = HealthOptions {
             opening: &self.opening,
@@ -154,6 +169,7 @@ impl HealthVerb {
             max_age: self.max_age,
             now: now(),
             samba: samba.as_ref(),
+            open_files: open_files.as_ref(),
         };
         let mut all = Vec::new();
         for folder in &self.folders {

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use bandsaw::device::Access;
 use bandsaw::open;
+use bandsaw::ops::compact;
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, size};
 use bandsaw_states::{
     BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
     status,
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::timemachine::{now, soundness};
 use crate::failure::Outcome;
-use crate::health::{self, Depth, Health, HealthOptions, Verdict};
+use crate::health::{self, Depth, Health, HealthOptions, Verdict, on_sound};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
@@ -34,6 +35,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// CONFIG is a file in TOML. Every bundle that is not in use is checked as `bandsaw check` does; with
 /// `keep = true` a state of a sound one is kept, and old states are removed. States are no bundles.
 /// A bundle of which no file has changed since it was found sound is not read again.
+///
+/// With `compact-from` a sound bundle is compacted, after its state was kept; the next round keeps another
+/// state. With `on-sound` a command makes a snapshot of the file system, instead of a state. It is run
+/// without a shell while others are kept from opening the bundle for changes; if the bundle changes
+/// nevertheless, the round says so.
 ///
 /// With --once the exit code is that of the worst verdict: 5 for damage, 1 for a bundle or folder that
 /// cannot be read, 8 for one that is locked, of an unknown kind or needs attention, and 0 for sound
@@ -55,6 +61,10 @@ CONFIG, with all keys:
   keep-daily = 7
   keep-weekly = 8
   scrub = true                       compare bands with their hashes
+  compact-from = \"10g\"              give free space back, if that is so much
+  on-sound = [\"zfs\", \"snapshot\", \"tank/tm@{time}\"]
+                                     run this for each bundle that changed and
+                                     is sound: {bundle} is its path
   on-change = [\"mail\", \"-s\", \"Time Machine\", \"anna@example.org\"]
                                      run this when a verdict has changed;
                                      it has the report on standard input")]
@@ -93,6 +103,19 @@ struct Config {
     scrub: bool,
     #[serde(default)]
     on_change: Vec<String>,
+    compact_from: Option<String>,
+    #[serde(default)]
+    on_sound: Vec<String>,
+}
+
+impl Config {
+    /// Returns the bytes from which a compaction is worth its work.
+    fn compact_from(&self) -> bandsaw::Result<Option<u64>> {
+        let parsed = self.compact_from.as_deref().map(size::parse);
+        parsed
+            .transpose()
+            .map_err(|error| Error::invalid("watch", format!("compact-from: {error}")))
+    }
 }
 
 fn a_day() -> u32 {
@@ -115,6 +138,9 @@ struct Watched {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     removed_states: Vec<String>,
+    /// Bytes that a compaction gave back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reclaimed: Option<u64>,
     /// The time of the check that read the bands; nothing has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     unchanged_since: Option<String>,
@@ -138,6 +164,9 @@ impl Watch {
                     for text in [&bundle.message, &bundle.state].into_iter().flatten() {
                         line.push_str(": ");
                         line.push_str(&output.text(text));
+                    }
+                    if let Some(bytes) = bundle.reclaimed {
+                        line.push_str(&format!(": {} given back", size::display(bytes)));
                     }
                     writeln!(out, "{line}")?;
                 }
@@ -184,6 +213,7 @@ impl Watch {
             let message = "names neither folders nor bundles";
             return Err(Error::invalid("watch", message).in_file(path).into());
         }
+        config.compact_from().map_err(|error| error.in_file(path))?;
         Ok(config)
     }
 
@@ -251,6 +281,7 @@ impl Watch {
                 max_age: None,
                 now: now(),
                 samba: None,
+                open_files: None,
             };
             let health = Health::check(path, &options, bar)?;
             watched.verdict = health.verdict;
@@ -259,6 +290,20 @@ impl Watch {
         }
         if watched.verdict != Verdict::Sound {
             return Ok(watched);
+        }
+        let is_new = watched.unchanged_since.is_none();
+        if !config.on_sound.is_empty() {
+            match on_sound::run(path, &config.on_sound, now()) {
+                Err(error) if error.kind() != Kind::Cancelled => {
+                    watched.verdict = match Verdict::of_error(&error) {
+                        Verdict::InUse => Verdict::InUse,
+                        _ => Verdict::NeedsAttention,
+                    };
+                    watched.message = Some(error.to_string());
+                    return Ok(watched);
+                }
+                done => done?,
+            }
         }
         if config.scrub {
             let done = scrub(&bundle, &ScrubOptions::default(), bar)?;
@@ -280,7 +325,26 @@ impl Watch {
         if config.keep && policy != Policy::default() {
             watched.removed_states = forget(&shelf, policy, false, bar)?.removed;
         }
+        if let Some(least) = config.compact_from()?.filter(|_| is_new) {
+            watched.reclaimed = self.compact(path, least, bar)?;
+        }
         Ok(watched)
+    }
+
+    /// Compacts a sound bundle if that gives at least this many bytes back; returns their number.
+    fn compact(&self, path: &Path, least: u64, bar: &Bar) -> bandsaw::Result<Option<u64>> {
+        let options = compact::Options {
+            zeros: Some(false),
+            battery_allowed: true,
+        };
+        let keys = Some(self.opening.keys());
+        let opened = |access| open::open(path, &self.opening.options(access));
+        let plan = compact::plan(&opened(Access::ReadOnly)?, &options, keys, bar)?;
+        if plan.returns() < least.max(1) {
+            return Ok(None);
+        }
+        let done = compact::compact(&opened(Access::ReadWrite)?, &options, keys, bar)?;
+        Ok(Some(done.before.saturating_sub(done.after)))
     }
 }
 
@@ -292,6 +356,7 @@ impl Watched {
             message: None,
             state: None,
             removed_states: Vec::new(),
+            reclaimed: None,
             unchanged_since: None,
         }
     }

@@ -3,6 +3,8 @@
 mod causes;
 mod known;
 mod notify;
+pub(crate) mod on_sound;
+mod open_files;
 
 use std::fs;
 use std::io;
@@ -28,6 +30,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::causes::Samba;
 use self::known::{Contents, KnownBundle};
 pub(crate) use self::notify::{of_changes, places};
+pub(crate) use self::open_files::OpenFiles;
 use crate::commands::soundness;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -245,6 +248,8 @@ pub(crate) struct HealthOptions<'a> {
     pub(crate) now: Timestamp,
     /// The configuration of the server.
     pub(crate) samba: Option<&'a Samba>,
+    /// The files that clients of the server have open.
+    pub(crate) open_files: Option<&'a OpenFiles>,
 }
 
 /// The health of a bundle. Fields are empty if unknown.
@@ -318,6 +323,11 @@ impl Health {
         bar: &Bar,
     ) -> bandsaw::Result<Self> {
         let mut health = Self::new(path);
+        if let Some(file) = options.open_files.and_then(|files| files.within(path)) {
+            let reason = format!("open through Samba: {}", file.display());
+            health.found(Verdict::InUse, reason);
+            return Ok(health);
+        }
         let began = nanos_now();
         let listed = || BundleFolder::open(path).and_then(|bundle| bundle.list());
         let before = match listed() {
