@@ -23,6 +23,8 @@ pub(crate) enum Program {
     GuestLinux,
     /// A module that was built for that kernel.
     GuestModule(&'static str),
+    /// A module of Samba for file systems, of which distributions make packages of their own.
+    SambaModule(&'static str),
     /// The command of this project, if it is built with the tests.
     Bandsaw,
 }
@@ -89,6 +91,19 @@ impl Program {
                 } else {
                     Err(format!("no module {name} for the emulator's kernel"))
                 }
+            }
+            Self::SambaModule(name) => {
+                let libraries = ["/usr/lib", "/usr/lib64"].map(Path::new);
+                let nested = std::fs::read_dir(libraries[0])
+                    .into_iter()
+                    .flatten()
+                    .flatten();
+                let nested = nested.map(|entry| entry.path());
+                let folders = libraries.into_iter().map(PathBuf::from).chain(nested);
+                let mut modules = folders.map(|folder| folder.join(format!("samba/vfs/{name}.so")));
+                modules
+                    .find(|module| module.is_file())
+                    .ok_or(format!("no module {name} of Samba"))
             }
             Self::Bandsaw => {
                 let tests = std::env::current_exe().map_err(|error| error.to_string())?;

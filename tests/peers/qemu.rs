@@ -84,6 +84,12 @@ impl Guest {
         }
     }
 
+    /// Sets the time after which the guest is ended, and the test fails.
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
     /// Loads kernel modules and their dependencies before the script.
     pub(crate) fn modules(mut self, names: &[&str]) -> Self {
         self.modules

@@ -1,6 +1,7 @@
 //! Images on network storage: Samba serves a folder of this machine, a Linux guest mounts it twice
 //! with its own SMB client, as two machines would, and works on images there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -19,6 +20,7 @@ use crate::suite::Suite;
 
 const SMBD: Program = Program::Command(&["smbd"]);
 const SMBPASSWD: Program = Program::Command(&["smbpasswd"]);
+const FRUIT_MODULE: Program = Program::SambaModule("fruit");
 
 /// Modules that the client requests from the kernel by name, so that they are in no list of
 /// dependencies.
@@ -41,6 +43,13 @@ pub(crate) fn add(suite: &mut Suite) {
         .heavy_peer("samba", "boots Linux in an emulator, beside Samba", &needs)
         .test("bundle_on_a_share", bundle_on_a_share)
         .test("file_on_a_share", file_on_a_share);
+    suite
+        .heavy_peer(
+            "samba_time_machine",
+            "writes backups for ten minutes",
+            &needs,
+        )
+        .test("backups_survive_kills", backups_survive_kills);
 }
 
 /// A share that exists until this is dropped. All of the server's files are in a scratch folder,
@@ -54,6 +63,11 @@ struct Samba {
 
 impl Samba {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// Serves the share with more parameters.
+    fn with(parameters: &str) -> Self {
         let scratch = crate::scratch();
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = free.local_addr().expect("its number").port();
@@ -72,7 +86,7 @@ impl Samba {
              lock directory = {own}/lock\npid directory = {own}/pid\nncalrpc dir = {own}/ncalrpc\n\
              passdb backend = smbpasswd:{own}/private/smbpasswd\nlog file = {own}/log\n\
              load printers = no\ndisable spoolss = yes\n\
-             [share]\npath = {own}/share\nread only = no\n"
+             [share]\npath = {own}/share\nread only = no\n{parameters}"
         );
         fs::write(path("smb.conf"), settings)
             .expect("on macOS, give the terminal access to the folder in the privacy settings");
@@ -276,4 +290,203 @@ fn stored(path: &Path) -> u64 {
         } else {
             0
         }
+}
+
+/// What a share for Time Machine has.
+const FRUIT: &str = "vfs objects = catia fruit streams_xattr\nfruit:time machine = yes\n";
+
+/// Seconds of the load below, unless the environment names others.
+const LOAD: (&str, u64) = ("BANDSAW_LOAD_SECONDS", 600);
+
+/// Backups as Time Machine makes them: a folder for each date in a volume in a bundle on the share, made
+/// under another name and renamed when all is durable, with hard links for what has not changed. The
+/// server and the client are killed meanwhile. `again` and `load` are set before.
+const BACKUPS: &str = r#"
+store=/tmp/volume/Backups.backupdb/Mac
+bundle=/share/Mac.sparsebundle
+mkdir /tmp/src /tmp/sums
+for i in $(seq 1 25); do head -c $((i * 2000)) /dev/urandom >/tmp/src/file$i; done
+bandsaw tm create /share --machine Mac --uuid EB3EA526-064B-58FA-807A-5F5144738118 --size 512m --band-size 1m --fs hfs+ --quiet
+up() {
+    for try in $(seq 1 60); do
+        bandsaw mount $bundle /tmp/volume && return
+        sleep 1
+    done
+    return 1
+}
+down() { bandsaw detach --force /tmp/volume || umount -l /tmp/volume || :; sleep 1; }
+backup() {
+    mkdir -p $store || return
+    rm -rf $store/*.inProgress
+    mkdir -p "$store/$1.inProgress/Data" || return
+    for file in /tmp/src/*; do
+        name=${file##*/}
+        old="$store/$last/Data/$name"
+        if [ -n "$last" ] && cmp -s $file "$old"; then
+            ln "$old" "$store/$1.inProgress/Data/$name" || return
+        else
+            put $file "$store/$1.inProgress/Data/$name" || return
+        fi
+    done
+    mv "$store/$1.inProgress" "$store/$1" || return
+    put /tmp/src/file1 $store/.done
+}
+up
+section check
+# Written as a Mac would, without a lock of ours, while the server checks the bundle.
+backup 2025-12-31-120000
+last=2025-12-31-120000
+(cd /tmp/src; sha256sum *) >/tmp/sums/$last
+down
+echo >/share/check || :
+until test -e /share/checking; do sleep 0.1; done
+band=$(ls $bundle/bands | tail -n 1)
+dd if=$bundle/bands/$band of=/tmp/band bs=4k count=1 2>/dev/null
+dd if=/tmp/band of=$bundle/bands/$band bs=4k count=1 conv=notrunc,fsync 2>/dev/null
+until test -e /share/checked; do sleep 0.1; done
+rm /share/checked
+up
+section load
+n=0
+start=$(date +%s)
+while [ $(($(date +%s) - start)) -lt $load ]; do
+    n=$((n + 1))
+    date=$(printf '2026-%02d-%02d-%02d0000' $((n / 672 + 1)) $((n / 24 % 28 + 1)) $((n % 24)))
+    for i in 1 2 3; do head -c $((i * 30000)) /dev/urandom >/tmp/src/file$(((n * i) % 25 + 1)); done
+    killer=
+    case $((n % 9)) in
+        4) (sleep 1; again) & killer=$! ;;
+        8) (sleep 1; kill -9 "$(bandsaw list --json | grep '"process"' | tr -dc 0-9)") & killer=$! ;;
+    esac
+    if backup $date; then
+        last=$date
+        (cd /tmp/src; sha256sum *) >/tmp/sums/$date
+        [ -z "$killer" ] || wait $killer || :
+    else
+        [ -z "$killer" ] || wait $killer || :
+        echo "interrupted $date"
+        down
+        up
+        last=$(ls $store | grep -v inProgress | tail -n 1)
+    fi
+done
+down
+section sums
+cd /tmp/sums
+for date in *; do sed "s/^/$date /" $date; done
+"#;
+
+/// Answers what the guest asks for through files in the share; returns the verdict on the bundle that
+/// another program wrote during its check.
+fn answer(samba: &mut Samba, done: &AtomicBool) -> Option<String> {
+    let mut verdict = None;
+    while !done.load(Ordering::Acquire) {
+        let (check, order) = (samba.path("share/check"), samba.path("share/order"));
+        if check.exists() {
+            fs::remove_file(&check).expect("taking the request");
+            let share = samba.path("share");
+            let check = thread::spawn(move || health(&share, &["--full", "--limit-rate", "30k"]));
+            thread::sleep(Duration::from_millis(1500));
+            assert!(!check.is_finished(), "the check ended too soon");
+            fs::write(samba.path("share/checking"), "").expect("answering");
+            verdict = Some(check.join().expect("a check"));
+            fs::remove_file(samba.path("share/checking")).expect("cleaning up");
+            fs::write(samba.path("share/checked"), "").expect("answering");
+        }
+        if order.exists() {
+            samba.kill();
+            thread::sleep(Duration::from_millis(500));
+            fs::remove_file(&order).expect("taking the order");
+            fs::write(samba.path("share/obeyed"), "").expect("answering");
+            samba.server = serve(&samba.path("smb.conf"), samba.port);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    verdict
+}
+
+/// Returns the verdict on the only bundle in a folder, and the reasons.
+fn health(folder: &Path, options: &[&str]) -> String {
+    let output = Program::Bandsaw
+        .command()
+        .args(["health", "--json"])
+        .arg(folder)
+        .args(options)
+        .output()
+        .expect("starting it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value =
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let bundle = &report["bundles"][0];
+    format!(
+        "{} {}",
+        bundle["verdict"].as_str().unwrap_or_default(),
+        bundle["reasons"]
+    )
+}
+
+/// A share with vfs_fruit, kills of the server and of the client for ten minutes, and then every file of
+/// every complete backup.
+fn backups_survive_kills() {
+    let mut samba = Samba::with(FRUIT);
+    let load = std::env::var(LOAD.0).ok().and_then(|set| set.parse().ok());
+    let load = load.unwrap_or(LOAD.1);
+    let mount = format!(
+        "mount -t cifs //{HOST}/share /share -o {}\n",
+        samba.options()
+    );
+    let what = format!("load={load}\n");
+    let guest = Guest::new([PRELUDE, JOIN_NETWORK, &mount, &what, BACKUPS].concat()).network();
+    let guest = guest.modules(&CIPHERS).modules(&["cifs", "fuse"]);
+    let guest = guest.program_as(
+        &Program::Bandsaw.find().expect("it is there"),
+        "/bin/bandsaw",
+    );
+    let guest = guest.timeout(Duration::from_secs(400 + load * 2));
+    let done = AtomicBool::new(false);
+    let (report, verdict) = thread::scope(|scope| {
+        let server = scope.spawn(|| answer(&mut samba, &done));
+        let report = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| guest.boot()));
+        done.store(true, Ordering::Release);
+        let verdict = server.join();
+        let report = report.unwrap_or_else(|why| std::panic::resume_unwind(why));
+        (report, verdict.expect("the server"))
+    });
+    let report = report.succeeded();
+    let verdict = verdict.expect("a check during the load");
+    assert!(verdict.starts_with("in_use"), "{verdict}");
+    let share = samba.path("share");
+    let verdict = health(&share, &["--full"]);
+    assert!(verdict.starts_with("sound"), "{verdict}");
+    let bundle = share.join("Mac.sparsebundle");
+    let mut sums: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in report.section("sums") {
+        let (date, sum) = line.split_once(' ').expect("a date and a sum");
+        sums.entry(date).or_default().push(sum);
+    }
+    let interrupted = report.section("load").iter();
+    let interrupted = interrupted.filter(|line| line.starts_with("interrupted "));
+    let (complete, interrupted) = (sums.len(), interrupted.count());
+    assert!(
+        complete > 3 && (interrupted > 0 || load < 60),
+        "{complete} {interrupted}"
+    );
+    for (date, sums) in sums {
+        let out = samba.path("out");
+        let mut restore = Program::Bandsaw.command();
+        run(restore
+            .args(["tm", "restore", "--quiet"])
+            .arg(&bundle)
+            .arg(date)
+            .arg(&out));
+        let mut check = Command::new("sha256sum");
+        let files = fs::read_dir(out.join("Data")).expect("the volume").count();
+        assert_eq!(files, sums.len(), "{date}");
+        fs::write(out.join("sums"), sums.join("\n") + "\n").expect("writing the sums");
+        run(check
+            .args(["--check", "--quiet", "../sums"])
+            .current_dir(out.join("Data")));
+        fs::remove_dir_all(&out).expect("cleaning up");
+    }
+    eprintln!("{complete} backups are whole, {interrupted} were interrupted");
 }
