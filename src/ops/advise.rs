@@ -72,9 +72,16 @@ impl FromStr for Place {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|place| place.name().eq_ignore_ascii_case(text));
+        // Other names of file servers.
+        let is_server = ["nas", "afp", "nfs"]
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(text));
+        let found = match is_server {
+            true => Some(Self::Smb),
+            false => Self::ALL
+                .into_iter()
+                .find(|place| place.name().eq_ignore_ascii_case(text)),
+        };
         found.ok_or_else(|| {
             Error::invalid("place", "unknown storage: expected local, smb or s3").named(text)
         })

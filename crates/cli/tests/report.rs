@@ -56,6 +56,8 @@ fn a_page_is_one_file_and_safe_from_names() {
     let facts = scratch.json(&["info", "--map", "Docs.sparsebundle"]);
     assert_eq!(facts["map"]["units"], 64);
     let advice = scratch.json(&["advise", "Docs.sparsebundle", "--on", "smb"]);
+    let on_nas = scratch.json(&["advise", "Docs.sparsebundle", "--on", "nas"]);
+    assert_eq!(on_nas, advice);
     assert_eq!(
         (
             advice["band_size"].as_u64(),

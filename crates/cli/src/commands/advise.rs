@@ -35,7 +35,7 @@ pub(crate) struct Advise {
     size: Option<u64>,
     /// Set the location of the bundle: local, smb or s3
     ///
-    /// smb stands for any file server, s3 for any object store.
+    /// smb stands for any file server (nas, afp and nfs mean the same), s3 for any object store.
     #[arg(long, value_name = "PLACE", default_value_t)]
     on: Place,
     #[command(flatten)]
