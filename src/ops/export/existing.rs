@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::host_node::failed;
@@ -81,6 +81,13 @@ pub(super) fn publish(
     if len > BUFFER as u64 {
         file.sync_data()
             .map_err(|source| Error::io(LAYER, "flush", source))?;
+    }
+    let flags = RenameFlags::NOREPLACE;
+    match rustix::fs::renameat_with(folder, part, folder, name, flags) {
+        Ok(()) => return Ok(()),
+        Err(Errno::EXIST) => return Err(differs()),
+        // Not every file system of the host can do that.
+        Err(_) => {}
     }
     match rustix::fs::linkat(folder, part, folder, name, AtFlags::empty()) {
         Ok(()) => rustix::fs::unlinkat(folder, part, AtFlags::empty()).map_err(failed("rename")),

