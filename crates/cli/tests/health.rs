@@ -154,7 +154,15 @@ fn a_bundle_in_use_is_never_damaged() {
             }
         })
     };
-    let found = verdict(&scratch, &[]);
+    // On a busy machine the writer may not get a turn during one check.
+    let mut found = (0, String::new());
+    for _ in 0..50 {
+        found = verdict(&scratch, &[]);
+        assert!(found.0 == 0 && ["in_use", "sound"].contains(&&*found.1));
+        if found.1 == "in_use" {
+            break;
+        }
+    }
     ends.store(true, Ordering::Relaxed);
     writer.join().unwrap();
     assert_eq!(found, (0, "in_use".to_owned()));

@@ -490,7 +490,9 @@ fn a_repair_can_be_killed_at_every_write() {
     scratch.write("x.sparsebundle/Info.bckup", "garbage");
     scratch.write("x.sparsebundle/bands/ffff", [5; 5000]);
     // The repair makes the file longer: it lacks the sectors after the partition.
-    edit(&scratch, "x.img", |disk| disk.truncate(disk.len() - 33 * 512));
+    edit(&scratch, "x.img", |disk| {
+        disk.truncate(disk.len() - 33 * 512)
+    });
     let contents = |name: &str| bytes_in(&scratch.path(name));
     let copy = |from: &str, to: &str| {
         let command = format!("rm -rf {to} {to}.undo; cp -r {from} {to}");
