@@ -310,7 +310,7 @@ fn checksums_of_data_that_was_read_are_kept() {
                 .filter_map(|verdict| verdict.mismatch())
                 .collect()
         };
-        disk.record_sums(true);
+        disk.begin_sums();
         for range in [half + 4096..disk.info().len, 0..half, half..half + 4096] {
             disk.read_vec(range.start, (range.end - range.start) as usize)
                 .unwrap();
@@ -319,7 +319,7 @@ fn checksums_of_data_that_was_read_are_kept() {
         let first = file.read_vec(1, 1).unwrap()[0];
         file.write_at(1, &[first ^ 1]).unwrap();
         assert!(wrong().is_empty(), "{format}: what was read was right");
-        disk.record_sums(false);
+        disk.end_sums();
         if format == Format::Udzo {
             let error = disk.verify_contents(&Silent).unwrap_err();
             assert_eq!(error.kind(), Kind::Corrupt, "{error}");
