@@ -29,6 +29,21 @@ impl Runner {
     }
 }
 
+/// Fails if a program is missing that is needed only after the first command is compiled.
+pub(super) fn check_programs<'a>(targets: impl Iterator<Item = &'a Target>) -> Result<()> {
+    let mut programs = Vec::new();
+    for target in targets.filter(|target| matches!(target.system, System::Linux(_))) {
+        let emulator = Runner::of(target.name).0;
+        programs.extend(emulator.map(|emulator| (emulator, "qemu-user")));
+        programs.extend([("dpkg-deb".into(), "dpkg"), ("rpmbuild".into(), "rpm")]);
+    }
+    for (program, package) in programs {
+        said(Command::new(&program).arg("--version"))
+            .with_context(|| format!("install {package}"))?;
+    }
+    Ok(())
+}
+
 /// Checks a command, and uses it if it runs here.
 pub(super) fn check(target: &Target, command: &Path) -> Result<()> {
     check_paths(command)?;

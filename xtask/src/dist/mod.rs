@@ -21,7 +21,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use self::checks::check;
+use self::checks::{check, check_programs};
 use crate::root;
 
 /// A system and processor that a release is made for.
@@ -109,11 +109,14 @@ pub(crate) fn run(args: &DistArgs) -> Result<()> {
     let _ = fs::remove_dir_all(&out);
     fs::create_dir_all(&out)?;
     let release = Release::new(out)?;
+    let is_wanted = |target: &&Target| {
+        args.targets.is_empty() || args.targets.iter().any(|name| name == target.name)
+    };
+    if !args.check {
+        check_programs(TARGETS.iter().filter(is_wanted))?;
+    }
     let (mut for_macos, mut too_large) = (Vec::new(), Vec::new());
-    for target in &TARGETS {
-        if !args.targets.is_empty() && !args.targets.iter().any(|name| name == target.name) {
-            continue;
-        }
+    for target in TARGETS.iter().filter(is_wanted) {
         if args.check {
             release.check_sources(target.name)?;
             continue;
