@@ -438,9 +438,9 @@ fn client(
     if let Some(credentials) = &options.credentials {
         builder = builder
             .with_access_key_id(&credentials.key_id)
-            .with_secret_access_key(String::from_utf8_lossy(&credentials.secret));
+            .with_secret_access_key(credentials.secret.as_str());
         if let Some(token) = &credentials.token {
-            builder = builder.with_token(String::from_utf8_lossy(token));
+            builder = builder.with_token(token.as_str());
         }
     }
     for (name, value) in &options.elsewhere {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::LAYER;
 use super::settings::Credentials;
-use crate::crypt::Secret;
 use crate::{Error, Kind, Result};
 
 /// The settings of one profile, from both files.
@@ -119,10 +118,10 @@ impl Profile {
         };
         let token = self
             .get("aws_session_token")
-            .map(|token| Secret::new(token.into()));
+            .map(|token| token.to_owned().into());
         Ok(Some(Credentials {
             key_id: key_id.to_owned(),
-            secret: Secret::new(secret.into()),
+            secret: secret.to_owned().into(),
             token,
         }))
     }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use object_store::Certificate;
+use zeroize::Zeroizing;
 
 use super::profile::Profile;
 use super::{LAYER, certificates};
-use crate::crypt::Secret;
 use crate::{Error, Result};
 
 /// Options of the connection to a store.
@@ -42,9 +42,9 @@ pub struct Credentials {
     /// The access key ID.
     pub key_id: String,
     /// The secret access key.
-    pub secret: Secret,
+    pub secret: Zeroizing<String>,
     /// The token of a session.
-    pub token: Option<Secret>,
+    pub token: Option<Zeroizing<String>>,
 }
 
 impl Credentials {
@@ -52,7 +52,7 @@ impl Credentials {
     pub fn new(key_id: &str, secret: &str) -> Self {
         Self {
             key_id: key_id.to_owned(),
-            secret: Secret::new(secret.into()),
+            secret: secret.to_owned().into(),
             token: None,
         }
     }
@@ -101,8 +101,8 @@ impl BucketOptions {
         let credentials = match get("AWS_ACCESS_KEY_ID").zip(get("AWS_SECRET_ACCESS_KEY")) {
             Some((key_id, secret)) => Some(Credentials {
                 key_id,
-                secret: Secret::new(secret.into()),
-                token: get("AWS_SESSION_TOKEN").map(|token| Secret::new(token.into())),
+                secret: secret.into(),
+                token: get("AWS_SESSION_TOKEN").map(Into::into),
             }),
             None if get("AWS_ACCESS_KEY_ID").is_some()
                 || get("AWS_SECRET_ACCESS_KEY").is_some() =>
