@@ -309,8 +309,8 @@ fn damaged_checkpoints_are_passed_over() {
 }
 
 #[test]
-fn a_wrong_passphrase_is_told_with_the_volumes_name() {
-    let test = "a_wrong_passphrase_is_told_with_the_volumes_name";
+fn a_wrong_passphrase_is_reported_with_the_volumes_name() {
+    let test = "a_wrong_passphrase_is_reported_with_the_volumes_name";
     let Some(image) = corpus::image(test, "raw/dissect-apfs-encrypted.bin.gz") else {
         return;
     };

@@ -176,7 +176,7 @@ fn newest(bytes: &[u8], kind: u32) -> (usize, u64) {
 /// A damaged newest state is told with the time of the state that is read instead; a torn
 /// superblock is the normal end of a power failure.
 #[test]
-fn an_older_state_is_told() {
+fn an_older_state_is_reported() {
     const SUPERBLOCK: u32 = 0x8000_0001;
     const REAPER: u32 = 0x8000_0011;
     let store = PowerCut::default();

@@ -85,7 +85,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_shows_no_sign_of_a_disk_is_refused_unless_told() {
+fn unrecognized_files_need_a_named_format() {
     let scratch = Scratch::new();
     for (name, bytes) in [
         ("noise.dmg", noise(64 << 10)),
@@ -177,7 +177,7 @@ fn containers_are_never_taken_for_raw_disks() {
 }
 
 #[test]
-fn formats_that_are_told_must_fit() {
+fn named_formats_must_fit() {
     let scratch = Scratch::new();
     let (bundle, file) = (
         scratch.bundle("a.sparsebundle"),
@@ -207,7 +207,7 @@ fn formats_that_are_told_must_fit() {
 }
 
 #[test]
-fn what_is_missing_is_missing() {
+fn missing_images_are_not_found() {
     let scratch = Scratch::new();
     assert_eq!(refused(&scratch.path("none.dmg")).kind(), Kind::NotFound);
     let error = refused(scratch.0.path());
@@ -237,7 +237,7 @@ fn a_bundle_without_readable_plists_is_refused() {
 }
 
 #[test]
-fn what_a_band_has_past_its_size_is_ignored_and_told() {
+fn excess_bytes_of_a_band_are_ignored_and_reported() {
     let scratch = Scratch::new();
     let path = scratch.bundle("a.sparsebundle");
     File::options()
@@ -257,7 +257,7 @@ fn what_a_band_has_past_its_size_is_ignored_and_told() {
 }
 
 #[test]
-fn stray_files_are_told_by_a_survey() {
+fn stray_files_are_reported_by_a_survey() {
     let scratch = Scratch::new();
     let path = scratch.bundle("a.sparsebundle");
     for name in ["4", "00", "zz"] {
@@ -274,7 +274,7 @@ fn stray_files_are_told_by_a_survey() {
 }
 
 #[test]
-fn a_disk_that_was_cut_short_is_refused() {
+fn a_disk_that_was_truncated_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.path("disk.dmg");
     let options = CreateOptions {
@@ -314,7 +314,7 @@ fn a_disk_that_was_cut_short_is_refused() {
 }
 
 #[test]
-fn what_is_in_use_is_left_alone() {
+fn images_in_use_are_refused() {
     let scratch = Scratch::new();
     for path in [
         scratch.bundle("a.sparsebundle"),
@@ -335,7 +335,7 @@ fn what_is_in_use_is_left_alone() {
 }
 
 #[test]
-fn a_trace_tells_how_far_it_went() {
+fn a_trace_reports_the_layers_that_it_reached() {
     let scratch = Scratch::new();
     let path = scratch.file("noise.dmg", &noise(4096));
     let (layers, error) = open::trace(&path, &OpenOptions::default());

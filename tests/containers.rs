@@ -303,7 +303,7 @@ fn refused_options_leave_nothing() {
 }
 
 #[test]
-fn what_was_asked_is_used_and_odd_choices_are_told() {
+fn requested_options_are_used_and_odd_ones_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let wanted = CreateOptions {
         len: 200_000 * MIB,
@@ -324,7 +324,7 @@ fn what_was_asked_is_used_and_odd_choices_are_told() {
 }
 
 #[test]
-fn contents_tell_the_format_and_odd_names_are_told() {
+fn contents_determine_the_format_and_odd_names_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (format, _) in places(Path::new(""))
         .into_iter()

@@ -113,8 +113,8 @@ fn stored_sums_are_verified_where_there_are_any() {
 }
 
 #[test]
-fn without_the_passphrase_an_image_tells_how_it_is_locked() {
-    let name = "without_the_passphrase_an_image_tells_how_it_is_locked";
+fn the_encryption_is_described_without_the_passphrase() {
+    let name = "the_encryption_is_described_without_the_passphrase";
     let scratch = tempfile::tempdir().unwrap();
     for (path, version) in [
         ("encrypted/john-RO-openwall.dmg", 2),

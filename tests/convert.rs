@@ -477,7 +477,7 @@ fn what_compressed_images_do_not_have_is_refused() {
 /// Damage that no codec detects is found by the image's own checksums, in conversions to every
 /// format, and no output remains.
 #[test]
-fn a_damaged_source_is_told() {
+fn a_damaged_source_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("from.img"), Format::Udrw);
     for format in [Format::Udro, Format::Udco] {

@@ -49,7 +49,7 @@ fn sum(image: &Image) -> String {
 }
 
 #[test]
-fn what_is_broken_off_is_gone_on_with() {
+fn interrupted_conversions_are_resumed() {
     for format in [Format::Udrw, Format::Udsb, Format::Udsp, Format::Asif] {
         let folder = tempfile::tempdir().unwrap();
         let from = source(&folder.path().join("from.sparsebundle"));
@@ -101,7 +101,7 @@ fn what_is_broken_off_is_gone_on_with() {
 }
 
 #[test]
-fn only_the_same_is_gone_on_with() {
+fn only_the_same_conversion_is_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("from.sparsebundle");
     let from = source(&path);
@@ -147,7 +147,7 @@ fn only_the_same_is_gone_on_with() {
 
 /// Each call provides the passphrase, which opens the partial image.
 #[test]
-fn encrypted_images_are_gone_on_with() {
+fn encrypted_images_are_resumed() {
     let encryption = |passphrase: &str| Encryption {
         iterations: Some(MIN_ITERATIONS),
         // Large blocks are faster in debug builds.

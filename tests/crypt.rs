@@ -48,8 +48,8 @@ fn corpus_decrypts_to_known_contents() {
 }
 
 #[test]
-fn a_wrong_passphrase_is_told_apart_from_damage() {
-    let name = "a_wrong_passphrase_is_told_apart_from_damage";
+fn a_wrong_passphrase_is_distinguished_from_damage() {
+    let name = "a_wrong_passphrase_is_distinguished_from_damage";
     for path in [
         "encrypted/john-v2-aes256.dmg",
         "encrypted/john-v1-aes128.dmg",
@@ -235,7 +235,7 @@ fn each_damaged_field_of_a_trailer_has_its_own_words() {
 }
 
 #[test]
-fn a_header_cut_short_is_damage() {
+fn a_truncated_header_is_damage() {
     let bytes = made();
     for length in [8, 20, 0x4C, 0x60, 0x100, 0x1DDFF] {
         assert_eq!(

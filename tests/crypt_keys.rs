@@ -413,7 +413,7 @@ fn a_crash_never_takes_the_ways_in_that_stay() {
 }
 
 #[test]
-fn what_is_no_key() {
+fn invalid_keys_are_refused() {
     let refused = |pem: &[u8]| PrivateKey::parse(pem).unwrap_err();
     assert_eq!(refused(b"nonsense").kind(), Kind::Invalid);
     assert_eq!(refused(CERTIFICATE).kind(), Kind::Invalid);

@@ -226,7 +226,7 @@ fn disk_copy() {
 }
 
 #[test]
-fn what_is_around_the_file() {
+fn extended_attributes_and_neighbors_are_examined() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let code = |name: &str| seen(&path(name), None).cause.map(|cause| cause.code);

@@ -143,7 +143,7 @@ fn what_is_made_opens_by_its_passphrase_alone() {
 /// A truncated bundle header, at any length, is never opened as plain data, nor reported as a wrong
 /// passphrase.
 #[test]
-fn a_token_cut_short_has_words_of_its_own() {
+fn a_truncated_token_has_its_own_message() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.sparsebundle");
     let options = CreateOptions {

@@ -498,7 +498,7 @@ fn hostile_volumes_do_not_leave_the_target() {
 }
 
 #[test]
-fn what_the_host_cannot_store_is_told() {
+fn attributes_that_the_host_cannot_store_are_reported() {
     let scratch = scratch();
     let mut tree = Tree::empty(Timestamp::from_seconds(0));
     let mut file = node(

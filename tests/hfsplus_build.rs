@@ -317,7 +317,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_goes_in_comes_out(
+    fn built_volumes_hold_their_source(
         sketches in vec(fixture(), 0..60),
         case_sensitive in any::<bool>(),
         block_shift in 9..=16_u32,

@@ -270,8 +270,8 @@ fn every_volume_of_the_corpus_reads_as_the_manifest_says() {
 }
 
 #[test]
-fn volumes_are_told_from_everything_else() {
-    let Some(images) = corpus::images("volumes_are_told_from_everything_else") else {
+fn volumes_are_distinguished_from_everything_else() {
+    let Some(images) = corpus::images("volumes_are_distinguished_from_everything_else") else {
         return;
     };
     for image in images {

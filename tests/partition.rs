@@ -172,7 +172,7 @@ fn several_partitions_keep_their_order() {
 }
 
 #[test]
-fn what_cannot_be_created() {
+fn invalid_maps_are_refused() {
     let disk = Memory::zeros(1 << 20);
     let new = |range: Range<u64>| NewPartition {
         range,
@@ -401,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back(sectors in 1_usize..5000, large: bool) {
+    fn maps_read_back(sectors in 1_usize..5000, large: bool) {
         let (block, smallest) = if large { (4096, 12 * 8) } else { (512, 81) };
         let disk = Memory::zeros(sectors * 512);
         match gpt::create_single(&disk, block, APPLE_HFS, Guids::random()) {

@@ -221,7 +221,7 @@ fn a_backup_of_something_else_is_none() {
 }
 
 #[test]
-fn a_disk_cut_short() {
+fn truncated_disks_are_refused() {
     let whole = hfs_disk();
     for sectors in [1, 2, 3, 33, 34, 35, 40, 500, 959, 960, 998, 999] {
         match probe(whole[..sectors * 512].to_vec()) {

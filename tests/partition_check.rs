@@ -241,7 +241,7 @@ fn each_damage_is_found_at_its_place() {
 }
 
 #[test]
-fn two_broken_copies_are_both_told() {
+fn two_broken_copies_are_both_reported() {
     let mut bytes = disk();
     bytes[520] ^= 1;
     bytes[LAST - 512] ^= 1;

@@ -229,7 +229,7 @@ fn renamed_parts_are_named() {
 }
 
 #[test]
-fn parts_cut_short_are_named() {
+fn truncated_parts_are_named() {
     for keep in [0, 100, 511, 512, 50_000] {
         let set = Set::new();
         File::options()
@@ -247,7 +247,7 @@ fn parts_cut_short_are_named() {
 }
 
 #[test]
-fn parts_that_lie_about_themselves_are_named() {
+fn parts_with_false_trailers_are_named() {
     // Number of segments, offset and length of the data.
     for (field, value, text) in [
         (0x3c, 6u64 << 32, "6 parts"),

@@ -454,7 +454,7 @@ impl Progress for Impatient {
 }
 
 #[test]
-fn what_is_stopped_is_whole_and_gone_on_with() {
+fn a_stopped_compaction_is_consistent_and_is_resumed() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for (format, name) in [(Format::Udsb, "a.sparsebundle"), (Format::Asif, "a.asif")] {
         let (path, files) = used(folder.path(), format, name, false);

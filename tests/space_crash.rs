@@ -139,7 +139,7 @@ fn a_bundle_that_is_trimmed_loses_nothing() {
     let disk: Arc<dyn BlockDevice> = bundle.clone();
     free(&disk)
         .into_iter()
-        .for_each(|run| bundle.give_back(&stored, &run, true).unwrap());
+        .for_each(|run| bundle.free_range(&stored, &run, true).unwrap());
     bundle.flush().unwrap();
     assert!(bundle.stored(&Silent).unwrap().bands.len() < stored.bands.len());
     assert_survived(&cut, first, &files, |store| {

@@ -400,7 +400,7 @@ fn four_bands() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn damage_is_reported() {
     let slot = |number: usize| 0x40 + 4 * number;
     type Change = fn(&mut Vec<u8>);
     let cases: [(&str, Change, &str); 8] = [
@@ -460,7 +460,7 @@ fn what_is_wrong_is_told() {
 }
 
 #[test]
-fn a_file_cut_short_is_never_read_as_zeros() {
+fn a_truncated_file_is_never_read_as_zeros() {
     let mut file = four_bands();
     file.truncate(4096 + 3 * 4096 + 1000);
     let disk = open(file.clone()).unwrap();

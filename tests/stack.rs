@@ -512,7 +512,7 @@ fn a_cache_that_fails_does_not_keep_from_reading() {
 }
 
 #[test]
-fn what_makes_no_stack_is_refused() {
+fn invalid_stacks_are_refused() {
     let refused = |layers: Vec<Asif>| {
         let layers = layers.into_iter().map(|layer| -> (Role, Arc<dyn Overlay>) {
             (

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_addresses_are_refused() {
         for (text, hint) in [
             ("", "IMAGE"),
             (":/x", "IMAGE"),
@@ -540,7 +540,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back(address in any_address()) {
+        fn displayed_addresses_parse_back(address in any_address()) {
             prop_assert_eq!(Address::parse(&address.to_string(), &nothing_exists).unwrap(), address);
         }
 
@@ -553,7 +553,7 @@ mod tests {
         }
 
         #[test]
-        fn what_parses_reads_back(text in r"[a-z:@#/.\\0-9]{0,24}|\PC{0,16}") {
+        fn parsed_addresses_parse_back(text in r"[a-z:@#/.\\0-9]{0,24}|\PC{0,16}") {
             if let Ok(address) = Address::parse(&text, &nothing_exists) {
                 prop_assert_eq!(&Address::parse(&address.to_string(), &nothing_exists).unwrap(), &address);
                 let image = address.image.to_str().unwrap();

@@ -117,7 +117,7 @@ mod tests {
     use crate::device::Memory;
 
     #[test]
-    fn each_magic_is_told_and_named() {
+    fn each_magic_is_recognized_and_named() {
         for (place, magic, name) in APPLE.iter().chain(&OTHERS) {
             let mut bytes = vec![0xa5; 4096];
             let at = match place {

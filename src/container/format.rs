@@ -195,7 +195,7 @@ impl Format {
 
     /// Returns true if the disk in an image is writable. An image of another format is created as a
     /// whole from an existing disk.
-    pub const fn can_change(self) -> bool {
+    pub(crate) const fn can_change(self) -> bool {
         !self.is_udif()
     }
 
@@ -213,7 +213,7 @@ impl Format {
     }
 
     /// Returns the sizes of a sector of the disk that the format supports, in bytes.
-    pub const fn sector_sizes(self) -> &'static [u32] {
+    pub(crate) const fn sector_sizes(self) -> &'static [u32] {
         match self.container() {
             ContainerKind::Asif => &[512, 4096],
             _ => &[512],
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_tell_the_format() {
+    fn extensions_determine_the_format() {
         let of = |path: &str| Format::from_extension(Path::new(path));
         assert_eq!(of("Docs.SparseBundle"), Some(Format::Udsb));
         assert_eq!(of("mac.backupbundle"), Some(Format::Udsb));

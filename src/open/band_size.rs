@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::OpenOptions;
 use super::compare_lists::{self, ListDecision, ask_with};
-use super::evidence::{Depth, repairable};
+use super::geometry::{Depth, repairable};
 use crate::container::sparsebundle;
 use crate::decision::Undecided;
 use crate::progress::Silent;

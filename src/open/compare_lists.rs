@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::Builder;
 
-use super::evidence::{self, Depth, Evidence, Fact};
+use super::geometry::{self, Depth, Evidence, Fact};
 use super::key_cache::CachedKeys;
 use super::staged_image::StagedImage;
 use super::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
@@ -51,8 +51,8 @@ pub(crate) enum ListDecision {
     Refused(Error),
 }
 
-/// Returns `None` for structures that cannot be used. A read error is returned: it tells nothing
-/// about them.
+/// Returns `None` for structures that cannot be used. A read error is returned: it is no evidence
+/// about the image.
 fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(error) if error.kind() == Kind::Io => Err(error),
@@ -128,7 +128,7 @@ impl ListEvidence<'_> {
         // Plausibility of the length, and integrity of the map.
         let looked = self.disk(geometry).and_then(|disk| {
             Ok((
-                evidence::is_plausible(&*disk)?,
+                geometry::is_plausible(&*disk)?,
                 gpt::are_copies_whole(&*disk)?,
             ))
         });
@@ -323,7 +323,7 @@ impl ListEvidence<'_> {
         let misplaced = misplaced(geometry, lens);
         let found = self
             .disk(geometry)
-            .and_then(|disk| evidence::of_disk(&disk, self.options, self.depth, self.progress));
+            .and_then(|disk| geometry::of_disk(&disk, self.options, self.depth, self.progress));
         let mut evidence = match found {
             Ok(evidence) => evidence,
             Err(error) if is_of_facts(&error) => {

@@ -2,7 +2,7 @@
 
 use super::Volume;
 use super::driver::Headers;
-use super::evidence::repairable;
+use super::geometry::repairable;
 use crate::{Error, Kind, Result};
 
 /// The result of the comparison of a volume's own sources.

@@ -233,12 +233,8 @@ where
             drop(found);
             let warnings = opening.warnings;
             let bundle = Arc::into_inner(bundle).ok_or_else(|| {
-                Error::new(
-                    Kind::Conflict,
-                    LAYER,
-                    "the image is still being \
-                                                                  examined",
-                )
+                let message = "the image is still being examined";
+                Error::new(Kind::Conflict, LAYER, message)
             })?;
             Ok((bundle, warnings))
         }

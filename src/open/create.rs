@@ -213,7 +213,7 @@ impl Draft {
     }
 
     /// Like [`finish`](Self::finish), but polls `progress` a last time for cancellation.
-    pub fn finish_watched(self, progress: &dyn Progress) -> Result<Image> {
+    pub(crate) fn finish_watched(self, progress: &dyn Progress) -> Result<Image> {
         let Self {
             image,
             mut place,

@@ -5,7 +5,7 @@
 //! geometry that take few reads are compared first: the lists of a bundle (`compare_lists.rs`)
 //! and its band size (`band_size.rs`), the length of the disk, both copies of a GPT, and the headers of
 //! each volume (`compare_volume.rs`). Where they disagree, the evidence that `repair` uses decides
-//! (`evidence.rs`). docs/check.md has the table of pairs.
+//! (`geometry.rs`). docs/check.md has the table of pairs.
 //!
 //! Counts, dates and states that an interrupted change leaves are not compared: the first access
 //! puts those in order.
@@ -17,7 +17,7 @@ use std::thread::Builder;
 use super::band_size::compare_band_size;
 use super::compare_lists::{self, ListDecision, ListEvidence, ask_with};
 use super::compare_volume::{SourceComparison, compare_volume};
-use super::evidence::{self, Depth, repairable};
+use super::geometry::{self, Depth, repairable};
 use super::guarded::Guarded;
 use super::opening::Opening;
 use super::{LAYER, Layer, OpenOptions, Volume, contents, unstored};
@@ -229,7 +229,7 @@ impl Gate<'_> {
                     .into(),
             ));
         }
-        match evidence::decide_map(self.disk, differing.undecided, self.options, &Silent)? {
+        match geometry::decide_map(self.disk, differing.undecided, self.options, &Silent)? {
             CopyChoice::Primary => Ok(Some(
                 "the copies of the partition map differ; the volumes agree with the primary, which is used: run \
                  `bandsaw repair` to restore the backup"

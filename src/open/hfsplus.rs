@@ -116,7 +116,7 @@ impl Volume {
     /// there is nothing to do. `header` selects the volume header if the two disagree and the
     /// remaining evidence does not decide. Changes that do not fit in memory go to an unlinked file
     /// in the folder `temporary`.
-    pub fn plan_repair(
+    pub(crate) fn plan_repair(
         &self,
         header: Option<CopyChoice>,
         temporary: &Path,

@@ -110,12 +110,12 @@ impl Layer {
     }
 
     /// Returns true if the layer is a folder in a bucket.
-    pub fn is_bucket(&self) -> bool {
+    pub(crate) fn is_bucket(&self) -> bool {
         matches!(self, Self::Bucket(_))
     }
 
     /// Returns the file behind a URL, or the device of the caller, if the layer is one.
-    pub fn remote_file(&self) -> Option<&Arc<dyn BlockDevice>> {
+    pub(crate) fn remote_file(&self) -> Option<&Arc<dyn BlockDevice>> {
         match self {
             Self::Remote(file) => Some(file),
             _ => None,

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn another_disk_is_told() {
+    fn changes_of_the_disk_below_are_reported() {
         let then = ParentNote {
             below: "a.img".to_owned(),
             size: 512,

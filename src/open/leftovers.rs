@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::evidence::{self, Depth, Fact};
+use super::geometry::{self, Depth, Fact};
 use super::{OpenOptions, compare_lists, contents, unstored};
 use crate::Result;
 use crate::container::Orphan;
@@ -45,7 +45,7 @@ pub(crate) fn check_leftovers(
         bundle.resolve_leftovers();
         return Ok(());
     }
-    let mut found = evidence::of_disk(disk, options, Depth::Full, progress)?;
+    let mut found = geometry::of_disk(disk, options, Depth::Full, progress)?;
     leftovers.into_iter().for_each(|fact| found.add(fact));
     let is_confirmed = longer.is_none() || found.has_sound_volume();
     if is_confirmed && found.is_consistent_but_for_leftovers() && is_all_stored(disk, progress)? {
@@ -123,7 +123,7 @@ pub(crate) fn check_past_end(
     let Some(first) = orphans.iter().find(|orphan| orphan.is_past_end) else {
         return Ok(());
     };
-    let found = evidence::of_disk(disk, &OpenOptions::default(), Depth::Full, &Silent)?;
+    let found = geometry::of_disk(disk, &OpenOptions::default(), Depth::Full, &Silent)?;
     let is_confirmed = found.is_consistent() || found.is_consistent_but_for_growth();
     if is_confirmed && is_all_stored(disk, &Silent)? {
         return Ok(());
@@ -144,7 +144,7 @@ pub(crate) fn check_past_end(
 /// Returns true if every place of `disk` that its volumes use is stored: what is stored past its end is no
 /// part of it then.
 fn is_all_stored(disk: &Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<bool> {
-    let disk = &evidence::recovered(disk)?;
+    let disk = &geometry::recovered(disk)?;
     let (map, volumes) = contents::find(disk)?;
     let found = unstored::find(disk, map.as_ref(), &volumes, progress)?;
     Ok(found.places.is_empty())

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | opening, layer by layer | `opening`, `container`, `disk`, `stack`, `section`, `archive`, `archive_layer`, `split_files`, `asif_directories` |
 //! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `logical_disk` |
-//! | the gate before changes | `gate`, `geometry_evidence`, `compare_lists`, `compare_volume`, `band_size`, `leftovers`, `unstored`, `guarded`, `interrupted`, `quick_check` |
+//! | the gate before changes | `gate`, `geometry`, `compare_lists`, `compare_volume`, `band_size`, `leftovers`, `unstored`, `guarded`, `interrupted`, `quick_check` |
 //! | keys | `unlock`, `key_cache`, `key_file` |
 //! | new images | `create`, `place`, `resumable`, `staged_image` |
 //! | checks, free space | `examine`, `free` |
@@ -28,10 +28,10 @@ mod create;
 mod detect;
 mod disk;
 mod driver;
-pub(crate) mod evidence;
 mod examine;
 mod free;
 pub(crate) mod gate;
+pub(crate) mod geometry;
 mod guarded;
 mod hfsplus;
 mod image;
@@ -286,7 +286,7 @@ pub fn wrong_band_size(path: &Path, options: &OpenOptions<'_>) -> Result<Option<
         return Ok(None);
     }
     let store: Arc<dyn Store> = Arc::new(Local::new(path));
-    band_size::wrong_band_size(path, &store, options, evidence::Depth::Quick)
+    band_size::wrong_band_size(path, &store, options, geometry::Depth::Quick)
 }
 
 /// Returns the host's metadata of the file or folder at `path`.

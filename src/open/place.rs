@@ -63,7 +63,7 @@ impl NewMode {
 
     /// Returns the mode for an image that holds secrets: only the owner, unless the mode is exact.
     #[must_use]
-    pub fn of_secret(self, is_secret: bool) -> Self {
+    pub(crate) fn of_secret(self, is_secret: bool) -> Self {
         match self {
             Self::AtMost(mode) if is_secret => Self::AtMost(mode.and(FileMode::PRIVATE)),
             same => same,

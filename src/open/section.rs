@@ -93,7 +93,7 @@ mod tests {
     use crate::device::{BlockDeviceExt, Memory};
 
     #[test]
-    fn sections_are_told_in_three_ways() {
+    fn sections_are_parsed_in_three_forms() {
         let section = |text: &str| text.parse::<Section>();
         for (text, first, count) in [
             ("40", 40, None),

@@ -343,7 +343,7 @@ pub fn create_layer(
 
 /// Creates the last of the layers of `options` over the image at `path` if it is missing, as
 /// opening for writing does.
-pub fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
+pub(crate) fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()> {
     let Some((last, shadows)) = options
         .shadows
         .split_last()

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_whose_passphrase_nobody_knows_says_so() {
+    fn a_locked_volume_is_named_in_the_error() {
         let volume = LockedVolume {
             name: "Secret".into(),
             ..LockedVolume::default()

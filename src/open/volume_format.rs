@@ -51,7 +51,7 @@ impl VolumeFormat {
 
     /// Returns the driver of the Linux kernel that mounts the format, if there is one and Bandsaw
     /// does not read it.
-    pub const fn linux_driver(self) -> Option<&'static str> {
+    pub(crate) const fn linux_driver(self) -> Option<&'static str> {
         match self {
             Self::Hfs => Some("hfs"),
             Self::Fat => Some("vfat"),

@@ -11,12 +11,12 @@ pub mod create;
 pub mod describe;
 pub mod diagnose;
 pub mod export;
-mod filling;
 pub mod finder;
-#[cfg(unix)]
-mod folders;
 pub mod format;
+#[cfg(unix)]
+mod host_folders;
 pub mod import;
+mod new_file;
 pub mod orphans;
 mod pipeline;
 mod planned_disk;
@@ -26,7 +26,6 @@ pub mod repair;
 pub mod report;
 pub mod resize;
 pub mod resources;
-pub mod rewriting;
 pub mod segment;
 pub mod snapshot;
 pub mod space;
@@ -35,3 +34,4 @@ mod tar;
 pub mod trim;
 pub mod usage;
 pub mod verify;
+pub mod writable_volume;

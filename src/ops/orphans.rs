@@ -9,7 +9,7 @@ use crate::container::sparsebundle::Bundle;
 use crate::decision::{Alternative, Undecided};
 use crate::device::BlockDevice;
 use crate::error::Place;
-use crate::open::evidence::{self, Depth};
+use crate::open::geometry::{self, Depth};
 use crate::open::{self, Image, Layer, OpenOptions, unstored};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -36,7 +36,7 @@ pub enum OrphanAccount {
 
 impl OrphanAccount {
     /// Returns the reason why the orphans must be kept; `None` if they may be removed.
-    pub fn objection(&self) -> Option<&str> {
+    pub(crate) fn objection(&self) -> Option<&str> {
         match self {
             Self::Accounted => None,
             Self::Unresolved { why, .. } | Self::Unknown(why) => Some(why),
@@ -44,7 +44,7 @@ impl OrphanAccount {
     }
 
     /// Returns true if the volumes confirm the geometry of the disk.
-    pub fn is_resolved(&self) -> bool {
+    pub fn is_geometry_confirmed(&self) -> bool {
         match self {
             Self::Accounted => true,
             Self::Unresolved { is_sound, .. } => *is_sound,
@@ -59,7 +59,7 @@ pub(crate) fn account(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<OrphanAccount> {
-    let disk = &evidence::recovered(disk)?;
+    let disk = &geometry::recovered(disk)?;
     let unresolved = |why: String| OrphanAccount::Unresolved {
         why,
         is_sound: false,
@@ -75,7 +75,7 @@ pub(crate) fn account(
             "the disk has no known volume".into(),
         ));
     }
-    let found = match evidence::of_disk(disk, options, Depth::Full, progress) {
+    let found = match geometry::of_disk(disk, options, Depth::Full, progress) {
         Ok(found) => found,
         Err(error) if error.kind() == Kind::WrongKey => {
             return Ok(OrphanAccount::Unknown(error.message().to_owned()));

@@ -13,7 +13,7 @@ use crate::fs::{
     Fork, NewKind, NewNode, NodeId, RESOURCE_FORK, UnlinkedFile,
 };
 use crate::ops::compress::{CompressOptions, compress_one};
-use crate::ops::filling::FileFill;
+use crate::ops::new_file::NewFileWriter;
 use crate::progress::{NestedProgress, Progress};
 use crate::{Error, Kind, Reason, Result};
 
@@ -323,7 +323,7 @@ impl PutState<'_> {
             Stream::Extern { .. } => self.tree.contents.open(stream)?,
         };
         let len = stream.len();
-        let mut filling = FileFill::new(to, len, holes)?;
+        let mut writer = NewFileWriter::new(to, len, holes)?;
         let mut piece = vec![0; PIECE.min(len) as usize];
         let (mut at, mut data) = (0, 0..0);
         while at < len {
@@ -346,15 +346,15 @@ impl PutState<'_> {
             };
             let now = PIECE.min(end.min(len) - at) as usize;
             if at < data.start {
-                filling.zeros(now as u64)?;
+                writer.zeros(now as u64)?;
             } else {
                 reader.read_at(at, &mut piece[..now])?;
-                filling.data(&piece[..now])?;
+                writer.data(&piece[..now])?;
             }
             at += now as u64;
             self.progress.advance(now as u64);
         }
-        filling.finish()
+        writer.finish()
     }
 
     /// Sets attributes, flags and dates of a node.

@@ -39,7 +39,7 @@ pub struct Trimmed {
     /// Bytes of storage that the image's files take afterwards.
     pub after: u64,
     /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
-    pub parts: bool,
+    pub can_punch: bool,
 }
 
 /// Result for the free space of one volume.
@@ -101,16 +101,16 @@ pub(super) fn trim_confirmed(
 ) -> Result<Trimmed> {
     let storage = storage(image, progress)?;
     let before = usage::host(image, progress)?.allocated;
-    let parts = can_punch(image, true);
+    let can_punch = can_punch(image, true);
     release_queued(image, unconfirmed)?;
     let free = FreeSpace::of(image).without(unconfirmed);
-    let volumes = give_back_trusted(image, &storage, free, parts, progress)?;
+    let volumes = free_trusted(image, &storage, free, can_punch, progress)?;
     let after = usage::host(image, progress)?.allocated;
     Ok(Trimmed {
         volumes,
         before,
         after,
-        parts,
+        can_punch,
     })
 }
 
@@ -146,9 +146,9 @@ pub fn before_use(
             if let Some(kept) = misplaced(image, progress)? {
                 return Ok(vec![kept]);
             }
-            let parts = can_punch(image, true);
+            let can_punch = can_punch(image, true);
             let confirm =
-                |volume: &Volume| confirm_before_use(image, volume, &storage, parts, keys);
+                |volume: &Volume| confirm_before_use(image, volume, &storage, can_punch, keys);
             let unconfirmed = UnconfirmedVolumes::locked(image, keys).and(image, &confirm)?;
             // A damaged container must not prevent the use of the image; nothing in it is freed.
             release_queued(image, &unconfirmed).or_else(|error| {
@@ -159,7 +159,7 @@ pub fn before_use(
                 }
             })?;
             let free = FreeSpace::of(image).without_foreign().without(&unconfirmed);
-            give_back_trusted(image, &storage, free, parts, progress)
+            free_trusted(image, &storage, free, can_punch, progress)
         }
         None => Ok(Vec::new()),
     }
@@ -199,10 +199,10 @@ fn confirm_before_use(
     image: &Image,
     volume: &Volume,
     storage: &Storage<'_>,
-    parts: bool,
+    can_punch: bool,
     keys: Option<&dyn Keys>,
 ) -> Result<()> {
-    if !volume.format.is_supported() || !has_stored_free_space(image, volume, storage, parts)? {
+    if !volume.format.is_supported() || !has_stored_free_space(image, volume, storage, can_punch)? {
         return Ok(());
     }
     let is_far = image.layers().iter().any(Layer::is_bucket);
@@ -214,13 +214,13 @@ fn confirm_before_use(
     Err(Error::unsupported(LAYER, message))
 }
 
-/// Returns true if free space of a volume is stored, without `parts` in whole bands or chunks, or will be
+/// Returns true if free space of a volume is stored, without `can_punch` in whole bands or chunks, or will be
 /// free once older checkpoints are released.
 fn has_stored_free_space(
     image: &Image,
     volume: &Volume,
     storage: &Storage<'_>,
-    parts: bool,
+    can_punch: bool,
 ) -> Result<bool> {
     if volume.pending().is_some_and(|pending| pending > 0) {
         return Ok(true);
@@ -232,7 +232,7 @@ fn has_stored_free_space(
     let unit = storage.units(image.disk().info().len).1;
     for run in found.runs() {
         let mut run = run?;
-        if !parts {
+        if !can_punch {
             run = run.start.next_multiple_of(unit)..run.end / unit * unit;
         }
         if run.start < run.end && storage.allocated_in(&run)? > 0 {
@@ -260,18 +260,18 @@ fn release_queued(image: &Image, unconfirmed: &UnconfirmedVolumes) -> Result<()>
         .try_for_each(|found| found.volume.release_queued())
 }
 
-fn give_back_trusted(
+fn free_trusted(
     image: &Image,
     storage: &Storage<'_>,
     free: FreeSpace,
-    parts: bool,
+    can_punch: bool,
     progress: &dyn Progress,
 ) -> Result<Vec<TrimmedVolume>> {
-    let mut volumes = give_back_all(image, storage, &free, parts, progress)?;
+    let mut volumes = free_all(image, storage, &free, can_punch, progress)?;
     // Bands or chunks that a flush moved were copied with their holes, which decrypt to noise, so
     // these are stored now.
     if image.encryption().is_some() && (image.sparse_image().is_some() || image.asif().is_some()) {
-        give_back_all(image, storage, &free, parts, progress)?;
+        free_all(image, storage, &free, can_punch, progress)?;
     }
     for (trimmed, found) in volumes.iter_mut().zip(free.volumes) {
         trimmed.refused = found.map.err();
@@ -280,11 +280,11 @@ fn give_back_trusted(
 }
 
 /// Frees all free space, durably.
-pub(super) fn give_back_all(
+pub(super) fn free_all(
     image: &Image,
     storage: &Storage<'_>,
     free: &FreeSpace,
-    parts: bool,
+    can_punch: bool,
     progress: &dyn Progress,
 ) -> Result<Vec<TrimmedVolume>> {
     let disk = image.disk();
@@ -314,7 +314,7 @@ pub(super) fn give_back_all(
             trimmed.free += run.end - run.start;
             trimmed.runs += 1;
             unflushed += run.end - run.start;
-            give_back(storage, &**disk, &run, parts, progress)?;
+            free_run(storage, &**disk, &run, can_punch, progress)?;
             if unflushed >= FLUSH {
                 disk.flush()?;
                 unflushed = 0;
@@ -341,11 +341,11 @@ pub(super) fn storage<'a>(image: &'a Image, progress: &dyn Progress) -> Result<S
 }
 
 /// Frees the storage of a run in steps.
-fn give_back(
+fn free_run(
     storage: &Storage<'_>,
     disk: &dyn BlockDevice,
     run: &Range<u64>,
-    parts: bool,
+    can_punch: bool,
     progress: &dyn Progress,
 ) -> Result<()> {
     let mut at = run.start;
@@ -355,7 +355,7 @@ fn give_back(
         let end = ((at / STRETCH + 1) * STRETCH)
             .next_multiple_of(storage.units(disk.info().len).1)
             .min(run.end);
-        storage.give_back(disk, &(at..end), parts)?;
+        storage.free_range(disk, &(at..end), can_punch)?;
         progress.advance(end - at);
         at = end;
     }

@@ -23,7 +23,7 @@ const BITMAP_ENTRY: usize = TABLE + 8 * 2048;
 const SEGMENT: usize = 2 << 20;
 
 #[test]
-fn what_is_wrong_is_told() {
+fn damage_is_reported() {
     type Change = fn(&mut Vec<u8>);
     let cases: [(&str, Change, &str); 17] = [
         (
@@ -124,7 +124,7 @@ fn what_is_wrong_is_told() {
 }
 
 #[test]
-fn a_state_that_is_none_is_told_when_it_is_read() {
+fn an_invalid_block_state_is_reported_when_it_is_read() {
     let mut file = some_chunks();
     let bitmap =
         u64::from_be_bytes(file[BITMAP_ENTRY..BITMAP_ENTRY + 8].try_into().unwrap()) as usize;
@@ -295,7 +295,7 @@ fn a_partly_written_chunk_without_a_written_block_is_removed() {
 /// The check continues after damage: it still finds the masks of the metadata, and the owner of the
 /// last chunk.
 #[test]
-fn a_number_that_no_file_can_hold_is_told() {
+fn an_impossible_chunk_number_is_reported() {
     let file = some_chunks();
     let table = SEGMENT - MIB as usize;
     let number = |at: &usize| u64::from_be_bytes(file[*at..*at + 8].try_into().unwrap());
@@ -322,7 +322,7 @@ fn a_number_that_no_file_can_hold_is_told() {
 
 /// An entry past the end of the disk is not read when the image is opened, but by the check.
 #[test]
-fn an_orphan_that_no_file_can_hold_is_told() {
+fn an_impossible_number_of_an_orphan_is_reported() {
     let mut file = some_chunks();
     let beyond = TABLE + 8 * 1500;
     file.copy_within(TABLE..TABLE + 8, beyond);
@@ -354,7 +354,7 @@ fn flags_that_forbid_changes_are_heeded() {
 }
 
 #[test]
-fn a_file_cut_short_is_never_read_as_zeros() {
+fn a_truncated_file_is_never_read_as_zeros() {
     let (file, disk) = in_memory(10 * MIB);
     disk.write_at(0, &Random::new(3).bytes(2 * MIB as usize))
         .unwrap();

@@ -452,7 +452,7 @@ fn a_cache_keeps_the_uuid_of_what_is_below() {
 
 /// Unallocated ranges are distinguished from explicit zeros, as a stack of layers requires.
 #[test]
-fn a_layer_tells_holes_from_zeros() {
+fn a_layer_distinguishes_holes_from_zeros() {
     let file = Arc::new(Memory::zeros(0));
     let parent = Uuid::from_u128(5);
     let options = AsifOptions {

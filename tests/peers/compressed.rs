@@ -13,7 +13,7 @@ use bandsaw::open::{OpenOptions, open};
 use bandsaw::ops::compress::{CompressOptions, compress};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
-use bandsaw::ops::rewriting::RewritableVolume;
+use bandsaw::ops::writable_volume::RewritableVolume;
 use bandsaw::progress::Silent;
 
 use crate::noise;

@@ -13,7 +13,7 @@ use bandsaw::fs::hfsplus;
 use bandsaw::open::{OpenOptions, VolumeQuery, open};
 use bandsaw::ops::convert::{ConvertOptions, convert};
 use bandsaw::ops::create::{Layout, Source};
-use bandsaw::ops::rewriting::WritableVolume;
+use bandsaw::ops::writable_volume::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw_mount::{MountContent, MountOptions, Mounted};
 use tempfile::TempDir;

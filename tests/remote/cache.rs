@@ -368,7 +368,7 @@ fn power_cuts_of_local_flushes() {
 
 /// Blocks referenced by the journal are not overwritten before it is replaced or removed.
 #[test]
-fn blocks_stay_as_long_as_the_journal_tells_of_them() {
+fn blocks_stay_as_long_as_the_journal_lists_them() {
     let objects = memory();
     // More than the cache holds.
     let other = Random::new(6).bytes(20 * MIB as usize);

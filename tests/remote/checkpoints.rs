@@ -223,7 +223,7 @@ fn plain_files_that_others_changed_are_refused() {
 }
 
 #[test]
-fn a_reader_keeps_its_state_or_is_told() {
+fn a_reader_keeps_its_state_or_fails() {
     let objects = memory();
     let remote = writer(&objects).unwrap();
     store(&remote, "a", &[1; 200_000]).unwrap();

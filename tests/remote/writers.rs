@@ -38,7 +38,7 @@ fn the_log_is_compacted_and_old_entries_go() {
 }
 
 #[test]
-fn who_holds_the_lease_is_said_and_a_stale_writer_is_told() {
+fn the_holder_of_a_lease_is_named_and_a_stale_writer_fails() {
     let objects = memory();
     let first = writer(&objects).unwrap();
     store(&first, "a", b"first").unwrap();

@@ -266,7 +266,7 @@ fn encrypted_images() {
 
 /// The image below a shadow is never written: the map is repaired in the shadow.
 #[test]
-fn an_image_below_a_shadow_is_left_alone() {
+fn an_image_below_a_shadow_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let (path, shadow) = (
         folder.path().join("x.img"),
@@ -318,7 +318,7 @@ fn damage(path: &Path) -> (u64, bool, bool) {
 /// Corrupted copies of every kind of file: nothing panics, a check reports those that do not open,
 /// and a repair makes nothing worse.
 #[test]
-fn broken_copies_are_told_of_and_not_made_worse() {
+fn damaged_copies_are_reported_and_not_made_worse() {
     let folder = tempfile::tempdir().unwrap();
     let udif = fuzz::TARGETS
         .iter()
@@ -400,7 +400,7 @@ fn broken_copies_are_told_of_and_not_made_worse() {
 
 /// A check can be cancelled.
 #[test]
-fn work_stops_when_told_to() {
+fn work_stops_on_request() {
     #[derive(Debug)]
     struct Stop;
     impl Progress for Stop {

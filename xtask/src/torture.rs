@@ -49,11 +49,11 @@ pub(crate) fn run(args: &TortureArgs) -> Result<()> {
         }
         seed += 1;
         if reported.elapsed() >= Duration::from_secs(60) {
-            tell(&all, args.seed..seed, start);
+            print(&all, args.seed..seed, start);
             reported = Instant::now();
         }
     }
-    tell(&all, args.seed..seed, start);
+    print(&all, args.seed..seed, start);
     if !failed.is_empty() {
         bail!(
             "{} of {} lives failed: seeds {failed:?}",
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &TortureArgs) -> Result<()> {
     Ok(())
 }
 
-fn tell(all: &Tally, seeds: std::ops::Range<u64>, start: Instant) {
+fn print(all: &Tally, seeds: std::ops::Range<u64>, start: Instant) {
     let Tally {
         operations,
         full,

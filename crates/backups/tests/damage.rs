@@ -18,7 +18,7 @@ fn folder(parent: u32, name: &str) -> SourceNode {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_is_read() {
+fn unreadable_objects_are_named_and_others_are_read() {
     let history = History::new(8, 6, 10);
     let bytes = backupd::hfs_plus(&history, |nodes, machine| {
         nodes.push(folder(machine, "2026-02-30-000000"));
@@ -63,7 +63,7 @@ fn what_cannot_be_read_is_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_clock_that_ran_backwards_is_told() {
+fn a_clock_that_ran_backwards_is_reported() {
     let mut history = History::new(9, 4, 10);
     let wrong = history.backups[0].wall - 86_400 * 400;
     history.backups[2] = Backup {
@@ -85,7 +85,7 @@ fn a_clock_that_ran_backwards_is_told() {
 }
 
 #[test]
-fn several_machines_are_told_apart() {
+fn several_machines_are_distinguished() {
     let history = History::new(10, 3, 5);
     let bytes = backupd::hfs_plus(&history, |nodes, machine| {
         let store = nodes[machine as usize].parent;

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_blocks_are_the_same_and_all_are_told_again() {
+    fn no_two_blocks_are_the_same_and_all_are_recognized() {
         let mut contents = Contents::new(7, 1 << 16, false);
         let mut seen = HashSet::new();
         for number in 0..4 {

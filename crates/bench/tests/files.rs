@@ -253,7 +253,7 @@ fn whoever_stops_it_finds_nothing_left() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_it_is_begun() {
+fn impossible_plans_are_refused_before_they_begin() {
     let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let refused = RunPlan::new(scratch.path(), &settings(1e9)).unwrap_err();
     assert_eq!(refused.kind(), Kind::Limit, "{refused}");

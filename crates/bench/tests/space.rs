@@ -12,7 +12,7 @@ use bandsaw_bench::images::space::{Case, run};
 const TABLES: u64 = 8 << 20;
 
 #[test]
-fn what_is_freed_inside_returns_outside() {
+fn space_freed_in_the_volume_is_returned_to_the_host() {
     for (format, key_bits, file_system) in [
         (Format::Udsb, 0, NewFormat::HfsPlus),
         (Format::Udsp, 256, NewFormat::HfsPlus),

@@ -8,7 +8,7 @@ use bandsaw::address::Address;
 use bandsaw::fs::{Attributes, FileSystemExt, FileSystemMut, NodeId};
 use bandsaw::open::Image;
 use bandsaw::ops::put;
-use bandsaw::ops::rewriting::RewritableVolume;
+use bandsaw::ops::writable_volume::RewritableVolume;
 use bandsaw::{Error, Kind, Reason};
 use clap::Args;
 use serde::Serialize;

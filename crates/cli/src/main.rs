@@ -7,7 +7,9 @@
 
 mod args;
 mod attach;
+mod band_map;
 mod change;
+mod checksum_args;
 mod commands;
 mod compressing;
 mod encrypting;
@@ -22,11 +24,11 @@ mod help;
 mod image_report;
 mod in_use;
 mod info_text;
-mod map;
 mod memory_limit;
 mod missing_contents;
 mod mount_helper;
 mod network_args;
+mod new_container;
 mod new_file;
 mod node;
 mod output;
@@ -37,12 +39,10 @@ mod recipe;
 mod shims;
 mod signals;
 mod source;
-mod target;
 mod text;
 #[cfg(target_os = "linux")]
 mod throttle;
-mod verified;
-mod verifying;
+mod verified_images;
 
 use std::process::ExitCode;
 

@@ -139,7 +139,7 @@ impl Output {
     }
 
     /// Returns true if standard output has percentages.
-    pub(crate) fn tells_percentages(&self) -> bool {
+    pub(crate) fn prints_percentages(&self) -> bool {
         self.percentages
     }
 
@@ -308,20 +308,20 @@ impl Output {
                 warning: Message::new(text),
             });
         } else {
-            self.tell(Style::Hint, "warning", &printable(text));
+            self.print_line(Style::Hint, "warning", &printable(text));
         }
     }
 
     /// Prints a remark that is no warning.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
-            self.tell(Style::Dim, "note", &printable(text));
+            self.print_line(Style::Dim, "note", &printable(text));
         }
     }
 
     /// Prints a plan before it is carried out.
     #[cfg(feature = "bench")]
-    pub(crate) fn tell_plan(&self, text: &str) {
+    pub(crate) fn print_plan(&self, text: &str) {
         if !self.quiet && !self.json {
             let _ = writeln!(io::stderr(), "{}", printable(&self.secrets.mask(text)));
         }
@@ -329,9 +329,9 @@ impl Output {
 
     /// Prints an error and a hint.
     pub(crate) fn error(&self, text: &str, hint: Option<&str>) {
-        self.tell(Style::Problem, "error", text);
+        self.print_line(Style::Problem, "error", text);
         if let Some(hint) = hint {
-            self.tell(Style::Hint, " hint", hint);
+            self.print_line(Style::Hint, " hint", hint);
         }
     }
 
@@ -342,7 +342,7 @@ impl Output {
         let _ = writeln!(io::stderr(), "{}", self.secrets.mask(&report));
     }
 
-    fn tell(&self, style: Style, label: &str, text: &str) {
+    fn print_line(&self, style: Style, label: &str, text: &str) {
         let _ = writeln!(
             io::stderr(),
             "{}: {}",

@@ -106,7 +106,7 @@ impl Bar {
             done: AtomicU64::new(0),
             began: Instant::now(),
             waiting: AtomicBool::new(output.shows_progress()),
-            percentages: output.tells_percentages().then(Percentages::default),
+            percentages: output.prints_percentages().then(Percentages::default),
             next_line: output.logs_progress().then(AtomicU64::default),
             says_stop: AtomicBool::new(output.notes()),
         }

@@ -275,7 +275,7 @@ fn a_killed_restore_is_resumed() {
 }
 
 #[test]
-fn versions_names_and_differences_are_told() {
+fn versions_names_and_differences_are_reported() {
     let history = History::new(24, 10, 20);
     let scratch = images(&history);
     let path = history.paths();

@@ -272,7 +272,7 @@ fn journals_come_and_go() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused() {
+fn impossible_changes_are_refused() {
     let scratch = Scratch::new();
     images(&scratch);
     let error = scratch.fails(2, &["rm", "raw.img"]);

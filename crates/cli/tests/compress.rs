@@ -472,7 +472,7 @@ fn fork_of(image: &[u8], chunks: u32) -> usize {
 }
 
 #[test]
-fn files_that_do_not_decode_are_told() {
+fn files_that_do_not_decode_are_reported() {
     let scratch = Scratch::new();
     scratch.write("in/folder/long.txt", text(1_000_000));
     scratch.write("in/other.txt", text(300_000));
@@ -630,7 +630,7 @@ fn sizes_that_disagree_with_the_contents_are_damage() {
 
 /// Compares each figure with one computed from the attributes themselves, by the rules of `afsctool -v`.
 #[test]
-fn sizes_of_compressed_files_are_told_as_afsctool_tells_them() {
+fn sizes_of_compressed_files_are_those_of_afsctool() {
     let scratch = Scratch::new();
     let plain = text(700_000);
     scratch.write("in/folder/long.txt", &plain);

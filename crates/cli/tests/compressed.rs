@@ -287,7 +287,7 @@ fn other_formats_have_no_signatures_to_lose() {
 
 /// A disk that is not the one that was stored ends in a failure.
 #[test]
-fn damage_that_no_codec_sees_is_told() {
+fn damage_that_no_codec_detects_is_reported() {
     let scratch = app();
     scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
     change_a_letter(&scratch, "plain.dmg");
@@ -304,7 +304,7 @@ fn damage_that_no_codec_sees_is_told() {
 /// `extract` and `cp` compare an image that they read as a whole with its checksums: they finish,
 /// name the area and fail. A path in an image is checked with `--verify` alone.
 #[test]
-fn damage_is_told_when_an_image_is_read_as_a_whole() {
+fn damage_is_reported_when_an_image_is_read_as_a_whole() {
     let scratch = app();
     scratch.ok(&["convert", "app.img", "plain.dmg", "--format", "udro"]);
     let good = scratch.json(&["extract", "plain.dmg", "good"]);
@@ -418,7 +418,7 @@ fn a_remote_image_is_verified_on_request() {
 /// A chunk that does not decode is told with its area, after everything else was extracted; also in
 /// a set of files.
 #[test]
-fn chunks_that_do_not_decode_are_told_after_the_rest_is_extracted() {
+fn chunks_that_do_not_decode_are_reported_after_the_rest_is_extracted() {
     let scratch = app();
     scratch.ok(&["segment", "app.dmg", "--count", "2", "-o", "set.dmg"]);
     assert_eq!(

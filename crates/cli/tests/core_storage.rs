@@ -164,7 +164,7 @@ fn several_volumes_are_listed() {
 }
 
 #[test]
-fn damage_that_is_passed_over_is_told() {
+fn skipped_damage_is_reported() {
     let scratch = scratch(&options());
     let mut disk = fs::read(scratch.path("0.img")).unwrap();
     disk[4096 + 100] ^= 1;

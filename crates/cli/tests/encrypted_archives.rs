@@ -158,7 +158,7 @@ fn a_plain_copy_has_to_be_asked_for() {
 }
 
 #[test]
-fn info_tells_without_a_key_what_can_be_told() {
+fn info_without_a_key_shows_what_is_readable() {
     let scratch = scratch();
     let output = scratch.run(&["info", "Z.dmg.aea", "--json"]);
     assert_eq!(output.status.code(), Some(7));
@@ -207,7 +207,7 @@ fn a_passphrase_opens_an_archive() {
 }
 
 #[test]
-fn an_unverified_signature_is_told() {
+fn an_unverified_signature_is_reported() {
     let scratch = scratch();
     let image = fs::read(scratch.path("plain.img")).unwrap();
     scratch.write("signed.aea", archive(Profile::Signed).of(&image));

@@ -244,7 +244,7 @@ fn an_image_that_exists_gets_an_encrypted_volume() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_are_refused() {
     let scratch = Scratch::new();
     scratch.write("pass", "open sesame");
     scratch.write("empty", "");

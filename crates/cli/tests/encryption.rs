@@ -201,7 +201,7 @@ fn conversions_encrypt_decrypt_and_encrypt_again() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_made() {
+fn invalid_options_are_refused_before_files_are_created() {
     let scratch = Scratch::new();
     scratch.write("key", "secret");
     scratch.write("empty", "\n");

@@ -104,7 +104,7 @@ fn no_verb_writes_where_nothing_decides() {
 }
 
 #[test]
-fn a_verb_goes_on_with_the_number_that_the_volume_confirms() {
+fn a_verb_continues_with_the_number_that_the_volume_confirms() {
     let scratch = Scratch::new();
     scratch.write("src/f", vec![7; 6 << 20]);
     for fs_name in ["hfs+", "apfs"] {

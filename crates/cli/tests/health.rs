@@ -93,7 +93,7 @@ fn metrics_are_replaced_in_one_step() {
 }
 
 #[test]
-fn damage_is_damage_and_tells_if_a_restore_is_possible() {
+fn damage_is_reported_with_the_possibility_of_a_restore() {
     let scratch = share();
     // Contents of the catalog: names of files.
     let bands = scratch.path(MAC).join("bands");
@@ -388,7 +388,7 @@ fn causes_that_are_not_the_bundle_s_are_named() {
 }
 
 #[test]
-fn a_command_is_told_of_changes_alone() {
+fn a_command_receives_only_changes() {
     let scratch = share();
     scratch.write("mail", "#!/bin/sh\ncat > \"$1\"; echo told\n");
     let mail = scratch.path("mail");

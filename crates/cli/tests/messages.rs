@@ -335,7 +335,7 @@ fn errors_name_the_verb_that_was_typed() {
 
 /// A bundle that lost its bands is not sound: nothing is left that could be.
 #[test]
-fn a_blank_disk_is_told_and_is_no_sound_backup() {
+fn a_blank_disk_is_reported_and_is_no_sound_backup() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "8m", "--fs", "hfs+"]);
     for band in fs::read_dir(scratch.path("x.sparsebundle/bands")).unwrap() {
@@ -359,7 +359,7 @@ fn a_blank_disk_is_told_and_is_no_sound_backup() {
 }
 
 #[test]
-fn a_check_with_contents_tells_what_it_does_not_cover() {
+fn a_check_with_contents_names_what_it_does_not_cover() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "20m", "--fs", "apfs"]);
     let output = scratch.run(&["check", "--contents", "x.sparsebundle"]);
@@ -373,7 +373,7 @@ fn a_check_with_contents_tells_what_it_does_not_cover() {
 
 /// The list that is used instead is told by every verb.
 #[test]
-fn reband_tells_that_it_used_the_copy_of_the_list() {
+fn reband_reports_that_it_used_the_copy_of_the_list() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "24m", "--fs", "hfs+"]);
     scratch.write("x.sparsebundle/Info.plist", "garbage");
@@ -385,7 +385,7 @@ fn reband_tells_that_it_used_the_copy_of_the_list() {
 
 /// Programs get the remark that people get.
 #[test]
-fn a_document_tells_that_the_image_was_not_verified() {
+fn a_document_states_that_the_image_was_not_verified() {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.ok(&["create", "z.dmg", "--from", "src", "--format", "udzo"]);

@@ -167,7 +167,7 @@ fn stopped_and_killed_it_loses_nothing() {
 }
 
 #[test]
-fn what_is_no_bundle_says_so() {
+fn other_formats_and_invalid_sizes_are_refused() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "a.img", "--size", "1m", "--quiet"]);
     assert!(

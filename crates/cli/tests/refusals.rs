@@ -63,7 +63,7 @@ fn images_that_cannot_be_read_yet_are_refused_by_name() {
 }
 
 #[test]
-fn a_stray_file_among_the_bands_is_told() {
+fn a_stray_file_among_the_bands_is_reported() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "1m"]);
     scratch.write("x.sparsebundle/bands/notes.txt", "not a band");
@@ -148,7 +148,7 @@ fn arguments_that_make_no_sense() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn missing_objects_are_named() {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.ok(&["create", "x.img", "--from", "src"]);

@@ -90,7 +90,7 @@ fn an_interrupt_leaves_nothing_behind() {
 /// Killed without a word after something was made durable, the same command goes on, and the disk
 /// is the same.
 #[test]
-fn a_killed_conversion_is_gone_on_with() {
+fn a_killed_conversion_is_resumed() {
     let scratch = Scratch::new();
     write_noise(&scratch.path("noise"), 700 << 20);
     for target in ["x.sparsebundle", "y.img"] {
@@ -358,7 +358,7 @@ fn a_killed_put_leaves_no_part_of_a_file() {
 /// The remains of a killed run are hidden and large. The next run at this place removes them, and
 /// says so.
 #[test]
-fn what_a_killed_run_leaves_goes_with_the_next() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("src")).unwrap();
     write_noise(&scratch.path("src/noise"), 300 << 20);
@@ -395,7 +395,7 @@ fn what_a_killed_run_leaves_goes_with_the_next() {
 
 /// A limit on the size of files is an error of the write, and not the end of the process.
 #[test]
-fn a_limit_on_the_size_of_files_kills_nobody() {
+fn a_limit_on_the_size_of_files_does_not_kill_the_command() {
     let scratch = Scratch::new();
     scratch.write("bytes", vec![7; 20 << 20]);
     scratch.ok(&["create", "x.sparseimage", "--fs", "hfs+j", "--size", "64m"]);

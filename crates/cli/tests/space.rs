@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::Scratch;
 
 #[test]
-fn what_rm_frees_returns() {
+fn space_freed_by_rm_is_returned() {
     let scratch = Scratch::new();
     scratch.write("src/keep", "keep");
     scratch.write("src/big", noise(6_000_000));
@@ -69,7 +69,7 @@ fn what_rm_frees_returns() {
 
 /// Space that an APFS volume gives up waits for older checkpoints, unless space is asked for.
 #[test]
-fn what_rm_frees_on_apfs_returns() {
+fn space_freed_by_rm_on_apfs_is_returned() {
     for compacts in [false, true] {
         let scratch = Scratch::new();
         scratch.write("noise", noise(6_000_000));
@@ -113,7 +113,7 @@ fn what_rm_frees_on_apfs_returns() {
 /// Space that APFS holds back for older checkpoints is neither used nor free, and every verb says the
 /// same of it.
 #[test]
-fn pending_space_is_told_alike() {
+fn commands_report_the_same_pending_space() {
     let scratch = Scratch::new();
     scratch.write("noise", noise(6_000_000));
     for encrypted in [false, true] {

@@ -28,7 +28,7 @@ fn spoil(path: &Path) {
 }
 
 #[test]
-fn what_is_written_goes_to_the_shadow() {
+fn writes_go_to_the_shadow_file() {
     let scratch = Scratch::new();
     base(&scratch, "base.img");
     let good = fs::read(scratch.path("base.img")).unwrap();
@@ -270,7 +270,7 @@ fn a_layer_alone_is_no_image() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn mismatched_layers_are_refused_by_name() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "one.asif", "--size", "8m"]);
     scratch.ok(&["create", "other.asif", "--size", "8m"]);
@@ -385,7 +385,7 @@ fn what_does_not_fit_is_refused_by_name() {
 }
 
 #[test]
-fn a_raw_base_that_was_changed_is_told() {
+fn a_raw_base_that_was_changed_is_reported() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "raw.img", "--size", "8m"]);
     scratch.ok(&["stack", "create", "raw.img", "layer.asif"]);

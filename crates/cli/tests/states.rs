@@ -130,7 +130,7 @@ fn a_state_is_read_as_an_image_and_never_changed() {
 }
 
 #[test]
-fn missing_bands_are_told_and_not_forgotten() {
+fn missing_bands_are_reported_and_not_forgotten() {
     let scratch = Scratch::new();
     bundle(&scratch);
     let first = scratch.json(&["scrub", BUNDLE]);

@@ -135,7 +135,7 @@ fn what_cannot_be_read_is_no_success() {
 }
 
 #[test]
-fn a_bundle_in_use_is_passed_over_and_one_with_missing_bands_is_told() {
+fn a_bundle_in_use_is_passed_over_and_one_with_missing_bands_is_reported() {
     let scratch = share(&format!("{KEEP}scrub = true\n"));
     let store = Local::new(scratch.path(A));
     let used = store.lock("lock", Lock::Exclusive).unwrap();
@@ -161,7 +161,7 @@ fn a_bundle_in_use_is_passed_over_and_one_with_missing_bands_is_told() {
 }
 
 #[test]
-fn a_command_is_told_of_changes() {
+fn a_command_receives_changes() {
     let scratch = share("folders = ['share']\non-change = ['tee', '-a', 'told']");
     let round = || {
         let mut run = scratch.command(&["watch", "watch.toml", "--once"]);

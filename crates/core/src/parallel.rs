@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_meanwhile_stops_all() {
+    fn a_failure_meanwhile_stops_all_threads() {
         let jobs = AtomicU64::new(0);
         let count = |(): &mut (), _, _: &StopFlag| {
             jobs.fetch_add(1, Ordering::Relaxed);

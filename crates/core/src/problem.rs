@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_counted_and_damage_is_told_whatever_came_before() {
+    fn all_are_counted_and_damage_is_listed_whatever_came_before() {
         let mut problems = Problems::default();
         assert_eq!(problems.worst(), None);
         for at in 0..3000 {

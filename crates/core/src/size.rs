@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write() {
+    fn sizes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in [
             "",
             " ",
@@ -352,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_reads_back(bytes: u64) {
+        fn displayed_sizes_parse_back(bytes: u64) {
             let shown = display(bytes).to_string();
             // A tenth of a unit may be a fraction of a byte; whole numbers must round-trip.
             if !shown.contains('.') {

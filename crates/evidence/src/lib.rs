@@ -3,7 +3,7 @@
 //! | topic | file |
 //! | --- | --- |
 //! | comparison of two volumes, snapshots or folders | `diff/` |
-//! | volumes and snapshots of an image | `states.rs` |
+//! | volumes and snapshots of an image | `volumes.rs` |
 //! | offsets of files on the disk | `locator.rs` |
 //! | folders in sorted order | `walk.rs` |
 //! | lines of a manifest | `record.rs`, `describe.rs` |
@@ -22,10 +22,10 @@ mod locator;
 mod manifest;
 mod reader;
 mod record;
-mod states;
 mod time;
 mod timeline;
 mod verify;
+mod volumes;
 mod walk;
 
 pub use diff::{

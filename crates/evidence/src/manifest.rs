@@ -12,7 +12,7 @@ use crate::bodyfile;
 use crate::describe::Describer;
 use crate::hashing::hex;
 use crate::record::{End, Header, Line, VERSION};
-use crate::states::each_state;
+use crate::volumes::each_volume;
 use crate::walk::walk;
 
 /// Maximum number of problems that are returned; all are in the manifest and counted.
@@ -68,7 +68,7 @@ pub fn write_manifest(
         format: image.format().code().to_owned(),
         disk_size: image.disk().info().len,
     }))?;
-    each_state(image, keys, &mut |volume, fs, error| {
+    each_volume(image, keys, &mut |volume, fs, error| {
         writer.summary.volumes += 1;
         writer.line(&Line::Volume(volume.clone()))?;
         if !volume.supported {

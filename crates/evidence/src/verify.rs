@@ -15,7 +15,7 @@ use crate::describe::Describer;
 use crate::manifest::volume_name;
 use crate::reader::ManifestReader;
 use crate::record::{FileRecord, Line, VolumeRecord};
-use crate::states::each_state;
+use crate::volumes::each_volume;
 use crate::walk::walk;
 
 /// The kind of a mismatch.
@@ -94,7 +94,7 @@ pub fn verify(
             comparison.found(MismatchKind::Changed, "", None, vec!["disk_size".into()])?;
         }
     }
-    each_state(image, keys, &mut |volume, fs, _| {
+    each_volume(image, keys, &mut |volume, fs, _| {
         let known = comparison.volume(&volume)?;
         let Some(known) = known else {
             return Ok(());
@@ -282,7 +282,7 @@ impl<R: BufRead> Comparison<'_, R> {
     }
 }
 
-/// Returns the place of a volume in the order of [`each_state`]: that of the disk, in a container that of the
+/// Returns the place of a volume in the order of [`each_volume`]: that of the disk, in a container that of the
 /// numbers, then snapshots by their transactions.
 fn identity(of: &VolumeRecord) -> (u64, u32, u64, &str) {
     (

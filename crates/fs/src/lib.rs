@@ -19,25 +19,25 @@ pub mod core_storage;
 #[cfg(feature = "testing")]
 mod corruption;
 mod crc32c;
-pub mod decoded;
 #[cfg(feature = "foreign")]
 pub mod foreign;
 mod free;
 pub mod hfsplus;
 #[cfg(feature = "testing")]
 pub mod layouts;
-mod locked;
 mod loss;
 mod mode_type;
+mod open_volume_methods;
 mod repair_step;
 mod resize;
 #[cfg(feature = "testing")]
 #[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 mod sample;
-mod shared;
 pub mod source;
 mod timestamp;
 pub(crate) mod unicode;
+pub mod verify_compressed;
+mod volume_key;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -53,11 +53,11 @@ pub use change::{
     Change, ExistingTarget, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored, UnlinkedFile,
 };
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
-pub use locked::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 pub use loss::{Loss, Losses, Lost};
 pub use repair_step::RepairStep;
 pub use resize::{ResizeVolume, SizeLimits};
 pub use timestamp::{DateTime, Timestamp};
+pub use volume_key::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 
 /// The read interface of a volume, shared by any number of threads.
 ///

@@ -33,7 +33,7 @@ thread_local! {
 #[derive(Debug)]
 struct PassthroughFile {
     /// Prevents the file range from being moved.
-    _lent: FileRange,
+    _file_range: FileRange,
     id: BackingId,
 }
 
@@ -76,26 +76,29 @@ impl DiskFs {
     /// file could grow.
     fn whole_file(&self) -> Option<FileRange> {
         let len = self.device.info().len;
-        let lent = self
+        let file_range = self
             .device
             .file_range(0..len)
             .ok()
             .flatten()
             .filter(|_| !self.writable())?;
-        let all = (lent.offset, lent.len) == (0, len)
-            && lent.file.metadata().is_ok_and(|meta| meta.len() == len);
-        all.then_some(lent)
+        let all = (file_range.offset, file_range.len) == (0, len)
+            && file_range
+                .file
+                .metadata()
+                .is_ok_and(|meta| meta.len() == len);
+        all.then_some(file_range)
     }
 
     /// Opens the disk, with passthrough if the kernel supports it, which requires root.
     fn open_disk(&self, reply: ReplyOpen) {
         let mut passed = self.passed.lock();
         if passed.is_none() && self.passes.load(Ordering::Relaxed) {
-            let id = |lent: &FileRange| reply.open_backing(&*lent.file).ok();
-            *passed = self.whole_file().and_then(|lent| {
+            let id = |file_range: &FileRange| reply.open_backing(&*file_range.file).ok();
+            *passed = self.whole_file().and_then(|file_range| {
                 Some(PassthroughFile {
-                    id: id(&lent)?,
-                    _lent: lent,
+                    id: id(&file_range)?,
+                    _file_range: file_range,
                 })
             });
             // All opens of the file use passthrough, or none.

@@ -32,13 +32,13 @@ impl Notes {
     /// Returns the error number for `error`, and notifies the owner if appropriate.
     pub(crate) fn errno(&self, error: &Error) -> Errno {
         if errno::is_worth_a_note(error) {
-            self.tell(&error.to_string());
+            self.report(&error.to_string());
         }
         errno::of(error)
     }
 
     /// Sends a line, unless the last one was sent less than [`PAUSE`] ago: then it is only counted.
-    pub(crate) fn tell(&self, line: &str) {
+    pub(crate) fn report(&self, line: &str) {
         let mut last = self.last.lock();
         match &mut *last {
             Some((at, omitted)) if at.elapsed() < PAUSE => *omitted += 1,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bandsaw::device::{BlockDevice, reserve};
 use bandsaw::fs::FileSystem;
-use bandsaw::ops::rewriting::WritableVolume;
+use bandsaw::ops::writable_volume::WritableVolume;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
@@ -320,7 +320,7 @@ fn sync_by_clock(shown: MountContent, events: Arc<Notes>) -> Result<(Sender<()>,
     let clock = move || {
         while stopped.recv_timeout(BETWEEN_SYNCS) == Err(RecvTimeoutError::Timeout) {
             if let Err(error) = shown.sync() {
-                events.tell(&error.to_string());
+                events.report(&error.to_string());
             }
         }
     };

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_are_told_from_other_disks() {
+    fn partitions_of_a_disk_are_recognized() {
         let disk = DiskId { index: 1, maker: 1 };
         for ours in ["/dev/nbd1", "/dev/nbd1p1", "/dev/nbd1p12"] {
             assert!(disk.has(Path::new(ours)), "{ours}");

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_about() {
+    fn queries_are_rounded_to_whole_grains() {
         assert_eq!(KnownData::around(GRAIN + 5, 10 * GRAIN), GRAIN..10 * GRAIN);
         assert_eq!(KnownData::around(5, 1 << 50), 0..4 << 30);
     }

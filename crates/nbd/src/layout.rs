@@ -343,7 +343,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_no_magic_is_no_request(bytes: [u8; 28]) {
+        fn requests_without_magic_are_refused(bytes: [u8; 28]) {
             prop_assume!(bytes[..4] != REQUEST_MAGIC.to_be_bytes());
             prop_assert!(Request::parse(&bytes).is_none());
         }

@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(name in "[a-zé ]{0,40}", kinds: Vec<u16>, queries in prop::collection::vec("[a-z:]{0,20}", 0..8)) {
+        fn options_read_back(name in "[a-zé ]{0,40}", kinds: Vec<u16>, queries in prop::collection::vec("[a-z:]{0,20}", 0..8)) {
             let data = info(&name, &kinds);
             prop_assert_eq!(InfoRequest::parse(&data), Some(InfoRequest { name: &name, kinds }));
             let data = contexts(&name, &queries);

@@ -23,9 +23,9 @@ const PIECE: u64 = 256 << 10;
 /// Maximum length in bytes of a file range whose header already marks it as the final chunk, which
 /// saves the client another read from the socket. A failure after that closes the connection; it is
 /// rare for short ranges whose last byte is in the page cache.
-const SURE: u64 = 128 << 10;
+const FINAL_CHUNK_MAX: u64 = 128 << 10;
 /// Piece size of reads by worker threads, in bytes.
-const CREW_PIECE: u32 = 1 << 20;
+const WORKER_PIECE: u32 = 1 << 20;
 
 /// Returns true if the reply to a read may be split into several chunks.
 fn may_fragment(connection: &Connection, request: &Request) -> bool {
@@ -57,7 +57,7 @@ impl Session<'_> {
 
     pub(crate) fn queue_read(&mut self, request: &Request) {
         let len = if may_fragment(self.connection, request) {
-            request.len.min(CREW_PIECE)
+            request.len.min(WORKER_PIECE)
         } else {
             request.len
         };
@@ -93,17 +93,20 @@ impl Session<'_> {
         let range = request.range();
         if connection.channel.sends_files()
             && !connection.export.has_failed()
-            && let Ok(Some(lent)) = connection.export.device().file_range(range.clone())
-            && lent.len == u64::from(request.len)
+            && let Ok(Some(file_range)) = connection.export.device().file_range(range.clone())
+            && file_range.len == u64::from(request.len)
         {
-            if platform::would_wait(&lent.file, &(lent.offset..lent.offset + lent.len)) {
-                drop(lent);
+            if platform::would_wait(
+                &file_range.file,
+                &(file_range.offset..file_range.offset + file_range.len),
+            ) {
+                drop(file_range);
                 self.queue_read(request);
                 return Ok(());
             }
             whole_head(connection, request, &mut self.out);
             return self
-                .send_file_range(range, lent, true)?
+                .send_file_range(range, file_range, true)?
                 .map_err(|refusal| io::Error::other(refusal.why));
         }
         if u64::from(request.len) <= TOGETHER {
@@ -150,26 +153,27 @@ impl Session<'_> {
                 at = end;
                 continue;
             }
-            let lent = if connection.channel.sends_files() {
+            let file_range = if connection.channel.sends_files() {
                 device.file_range(at..end)
             } else {
                 Ok(None)
             };
-            match lent {
-                Ok(Some(lent)) => {
-                    let place = lent.offset..lent.offset + lent.len;
+            match file_range {
+                Ok(Some(file_range)) => {
+                    let place = file_range.offset..file_range.offset + file_range.len;
                     // A page that is not in memory would keep this thread from the other requests of the connection, so
                     // the request is queued. That is possible only before its reply has begun.
-                    if at == range.start && platform::would_wait(&lent.file, &place) {
-                        drop(lent);
+                    if at == range.start && platform::would_wait(&file_range.file, &place) {
+                        drop(file_range);
                         self.queue_read(request);
                         return Ok(());
                     }
-                    let run = at..at + lent.len;
+                    let run = at..at + file_range.len;
                     // A chunk that is announced as the last cannot be followed by an error: only one that is sure to
                     // arrive is.
-                    let is_all =
-                        run == range && lent.len <= SURE && !connection.export.has_failed();
+                    let is_all = run == range
+                        && file_range.len <= FINAL_CHUNK_MAX
+                        && !connection.export.has_failed();
                     data_chunk(
                         &mut self.out,
                         request.cookie,
@@ -177,7 +181,7 @@ impl Session<'_> {
                         run.start,
                         (run.end - run.start) as u32,
                     );
-                    match self.send_file_range(run.clone(), lent, is_all)? {
+                    match self.send_file_range(run.clone(), file_range, is_all)? {
                         Ok(()) if is_all => return Ok(()),
                         Ok(()) => at = run.end,
                         Err(refusal) if is_all => return Err(io::Error::other(refusal.why)),
@@ -244,7 +248,7 @@ impl Session<'_> {
     fn send_file_range(
         &mut self,
         range: Range<u64>,
-        lent: FileRange,
+        file_range: FileRange,
         promised: bool,
     ) -> io::Result<Result<(), ErrorReply>> {
         let connection = self.connection;
@@ -253,7 +257,7 @@ impl Session<'_> {
             connection
                 .channel
                 .send(&mut [IoSlice::new(&self.out)], true)
-                .and_then(|()| from_file(connection, range, lent, promised))
+                .and_then(|()| from_file(connection, range, file_range, promised))
         };
         self.out.clear();
         connection.replies.drain();
@@ -261,16 +265,16 @@ impl Session<'_> {
     }
 }
 
-/// Sends `range`, which starts with `lent`, from host files as long as that works, then by copying.
+/// Sends `range`, which starts with `file_range`, from host files as long as that works, then by copying.
 fn from_file(
     connection: &Connection,
     range: Range<u64>,
-    lent: FileRange,
+    file_range: FileRange,
     promised: bool,
 ) -> io::Result<Result<(), ErrorReply>> {
     let mut at = range.start;
-    let mut lent = Some(lent);
-    while let Some(from) = lent.take() {
+    let mut file_range = Some(file_range);
+    while let Some(from) = file_range.take() {
         let mut place = from.offset..from.offset + from.len;
         let sent = connection.channel.send_file(&from.file, &mut place);
         at += place.start - from.offset;
@@ -284,7 +288,7 @@ fn from_file(
             Err(error) if is_gone(&error) => return Err(error),
             Err(_) => break,
         }
-        lent = connection
+        file_range = connection
             .export
             .device()
             .file_range(at..range.end)

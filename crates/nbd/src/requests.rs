@@ -137,7 +137,7 @@ fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
             ExtentKind::Hole | ExtentKind::Zero => extent.len,
             ExtentKind::Data => device
                 .file_range(at..at + extent.len)?
-                .map_or(0, |lent| lent.len),
+                .map_or(0, |file_range| file_range.len),
         };
         if plain == 0 {
             return Ok(false);
@@ -166,9 +166,12 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
     let (mut at, mut piece) = (range.start, Vec::new());
     while at < end {
         at += match device.file_range(at..end)? {
-            Some(lent) => {
-                platform::read_ahead(&lent.file, &(lent.offset..lent.offset + lent.len));
-                lent.len
+            Some(file_range) => {
+                platform::read_ahead(
+                    &file_range.file,
+                    &(file_range.offset..file_range.offset + file_range.len),
+                );
+                file_range.len
             }
             None => {
                 // Reading fills the cache of the layer that decodes, if it has one.

@@ -84,7 +84,7 @@ impl WorkerPool {
         drop(state);
         let (pool, helper) = (Arc::clone(self), Arc::clone(connection));
         let begun = thread::Builder::new()
-            .name("nbd-crew".into())
+            .name("nbd-worker".into())
             .stack_size(STACK)
             .spawn(move || pool.help(&helper));
         if begun.is_err() {
@@ -105,7 +105,7 @@ impl WorkerPool {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                self.tell(&state);
+                self.notify(&state);
                 drop(state);
                 job.run(connection);
                 state = self.state.lock();
@@ -123,11 +123,11 @@ impl WorkerPool {
             }
         }
         state.threads -= 1;
-        self.tell(&state);
+        self.notify(&state);
     }
 
     /// Wakes the receiving thread if it waits; notifying costs a system call even without a waiter.
-    fn tell(&self, state: &State) {
+    fn notify(&self, state: &State) {
         if state.is_waited_for {
             self.taken.notify_all();
         }

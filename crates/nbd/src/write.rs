@@ -18,7 +18,7 @@ use bandsaw::sync::Mutex;
 /// it, so that no layer has to read before it writes.
 const PIECE: u64 = 128 << 10;
 /// Piece size of writes by worker threads, in bytes.
-const CREW_PIECE: u64 = 1 << 20;
+const WORKER_PIECE: u64 = 1 << 20;
 
 /// A write whose pieces worker threads perform.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Session<'_> {
 
     fn queue_write(&mut self, request: &Request) -> io::Result<()> {
         let range = request.range();
-        let pieces = (range.end - 1) / CREW_PIECE - range.start / CREW_PIECE + 1;
+        let pieces = (range.end - 1) / WORKER_PIECE - range.start / WORKER_PIECE + 1;
         let left = AtomicUsize::new(pieces as usize);
         let pending = Arc::new(Pending {
             request: *request,
@@ -74,7 +74,7 @@ impl Session<'_> {
         });
         let mut at = range.start;
         while at < range.end {
-            let end = piece_end(at, range.end, CREW_PIECE);
+            let end = piece_end(at, range.end, WORKER_PIECE);
             self.flush_before((end - at) as usize)?;
             let mut bytes = self.connection.buffers.take((end - at) as usize);
             self.input.read(&self.connection.channel, &mut bytes)?;

@@ -24,7 +24,7 @@ fn two() -> Server {
 }
 
 #[test]
-fn exports_are_told_by_name() {
+fn exports_are_listed_and_selected_by_name() {
     let mut client = Client::greeted(&two());
     let named = |name: &str, what: &str| {
         (
@@ -138,7 +138,7 @@ fn contexts_want_structured_replies_and_an_export() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_and_the_handshake_goes_on() {
+fn unknown_options_are_refused_and_the_handshake_continues() {
     let mut client = Client::greeted(&two());
     assert_eq!(client.option(99, b"what?")[0].0, UNSUPPORTED);
     assert_eq!(client.option(11, &[])[0].0, UNSUPPORTED, "extended headers");

@@ -214,7 +214,7 @@ impl Client {
 }
 
 #[test]
-fn holes_are_told() {
+fn holes_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let device = file(&folder);
     device.write_at(1 << 20, &vec![7; 1 << 20]).unwrap();
@@ -394,7 +394,7 @@ fn fua_and_flush_reach_the_device() {
 }
 
 #[test]
-fn failures_of_the_device_are_told_and_the_connection_goes_on() {
+fn failures_of_the_device_are_reported_and_the_connection_continues() {
     for structured in [false, true] {
         let faults = Faults::new();
         let inner: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(LEN as usize));

@@ -161,7 +161,7 @@ impl NativeImage {
             "allocated": done.after,
             "reclaimed": done.before.saturating_sub(done.after),
             "zeros": done.zeros,
-            "holes": done.parts,
+            "holes": done.can_punch,
             "orphans": OrphanInfo::new(&done.orphans),
             "refused": SkippedVolumeInfo::all(&done.refused),
         })

@@ -9,7 +9,7 @@ use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
 use crate::manifest::Manifest;
-use crate::shelf::{GOING, Shelf, State};
+use crate::shelf::{REMOVING, Shelf, State};
 
 /// The states to keep, as restic's `forget` counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub fn forget(
     if !dry_run {
         for id in &forgotten.removed {
             progress.check()?;
-            let going = shelf.unused_name(GOING)?;
+            let going = shelf.unused_name(REMOVING)?;
             shelf.rename(id, &going)?;
             shelf.store().remove_tree(&going)?;
         }

@@ -22,7 +22,7 @@ const WITHIN: &str = ".bandsaw/states";
 const LOCK: &str = "lock";
 /// Prefixes of states that are incomplete, and that are being removed.
 pub(crate) const UNFINISHED: &str = ".new-";
-pub(crate) const GOING: &str = ".gone-";
+pub(crate) const REMOVING: &str = ".gone-";
 /// Threads that read files.
 pub(crate) const THREADS: usize = 8;
 
@@ -239,7 +239,7 @@ impl Shelf {
     /// Removes the leftovers of killed processes, and returns an unused name.
     pub(crate) fn unused_name(&self, prefix: &str) -> Result<String> {
         self.store.remove_leftovers("", UNFINISHED);
-        self.store.remove_leftovers("", GOING);
+        self.store.remove_leftovers("", REMOVING);
         loop {
             let name = format!("{prefix}{}", platform::own_suffix());
             if self.store.attributes(&name)?.is_none() {

@@ -24,7 +24,7 @@ const PLAN: &str = "plan.json";
 /// The folder of all changes.
 const OURS: &str = ".bandsaw";
 /// Prefix of the name of a folder that is being removed.
-const GOING: &str = ".gone-";
+const REMOVING: &str = ".gone-";
 
 /// The progress of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,12 +123,12 @@ pub(crate) fn check_unused(bundle: &BundleFolder, change: Change) -> Result<()> 
 /// Removes the folder of a change.
 pub(crate) fn remove(bundle: &BundleFolder, change: Change) -> Result<()> {
     let store = bundle.store();
-    store.remove_leftovers(OURS, GOING);
+    store.remove_leftovers(OURS, REMOVING);
     let folder = change.folder().trim_end_matches('/');
     if store.attributes(folder)?.is_none() {
         return Ok(());
     }
-    let going = format!("{OURS}/{GOING}{}", platform::own_suffix());
+    let going = format!("{OURS}/{REMOVING}{}", platform::own_suffix());
     if !store.rename_folder(folder, &going)? {
         let message = "another folder has the name";
         return Err(store.named(Error::conflict(LAYER, message), OURS));
@@ -334,7 +334,7 @@ impl Move<'_> {
     }
 
     /// Moves the file of the bundle away.
-    fn take(&self, bundle: &BundleFolder) -> Result<()> {
+    fn move_out(&self, bundle: &BundleFolder) -> Result<()> {
         let Some(taken) = self.taken else {
             return Ok(());
         };
@@ -352,7 +352,7 @@ impl Move<'_> {
     }
 
     /// Moves the file that is given into the bundle.
-    fn give(&self, bundle: &BundleFolder) -> Result<()> {
+    fn move_in(&self, bundle: &BundleFolder) -> Result<()> {
         let live = bundle.identity(self.name)?;
         let Some(given) = self.given else {
             return match live {
@@ -419,23 +419,23 @@ fn move_all(
     lists.sort_by_key(|one| (one.name == INFO, one.name));
     for list in lists.iter().rev() {
         progress.check()?;
-        list.take(bundle)?;
+        list.move_out(bundle)?;
     }
     bundle.store().sync()?;
     for other in &others {
         progress.check()?;
-        other.take(bundle)?;
+        other.move_out(bundle)?;
     }
     // Names become durable in any order: no file may arrive before the old one is kept.
     bundle.store().sync()?;
     for other in &others {
         progress.check()?;
-        other.give(bundle)?;
+        other.move_in(bundle)?;
     }
     bundle.store().sync()?;
     for list in &lists {
         progress.check()?;
-        list.give(bundle)?;
+        list.move_in(bundle)?;
         bundle.store().sync()?;
     }
     Ok(())

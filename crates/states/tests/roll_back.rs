@@ -236,7 +236,7 @@ fn a_backup_after_a_kill_is_never_moved() {
 }
 
 #[test]
-fn a_bundle_that_changes_between_planning_and_the_beginning_is_left_alone() {
+fn a_bundle_that_changes_after_planning_is_not_rolled_back() {
     let (mut fixture, _) = with_states(34, 2);
     fixture.write_band(1);
     let (bundle, shelf) = fixture.open();

@@ -34,7 +34,7 @@ fn the_most_urgent_step_comes_first() {
 }
 
 #[test]
-fn an_interrupted_change_is_told() {
+fn an_interrupted_change_is_reported() {
     let mut seen = false;
     for at in 1.. {
         let mut fixture = Fixture::new(51);

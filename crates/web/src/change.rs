@@ -276,7 +276,7 @@ impl ChangeWork {
         };
         result.add_fact("Allocated before", size::display(done.before).to_string());
         result.add_fact("Allocated now", size::display(done.after).to_string());
-        if !done.parts {
+        if !done.can_punch {
             result.advice.push(text::NO_HOLES.to_owned());
         }
         if !done.orphans.is_resolved() {

@@ -221,7 +221,7 @@ impl Asif {
     fn add(&self, piece: &ChunkPart, fill: impl FnOnce(FileChunk) -> Result<()>) -> Result<()> {
         debug_assert!(piece.len() <= self.geometry.chunk_bytes());
         let place = self.space.allocate()?;
-        fill(place).inspect_err(|_| self.space.give_back(place))
+        fill(place).inspect_err(|_| self.space.free_chunk(place))
     }
 
     /// Writes some blocks of a chunk and marks them as written. The rest of a block that was not
@@ -460,7 +460,10 @@ impl Asif {
         if at.end > self.file.info().len {
             return Ok(None);
         }
-        Ok(self.file.file_range(at)?.map(|lent| lent.holding(held)))
+        Ok(self
+            .file
+            .file_range(at)?
+            .map(|file_range| file_range.holding(held)))
     }
 }
 

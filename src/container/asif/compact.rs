@@ -71,9 +71,9 @@ impl Asif {
             };
             match self.relocate_one(owner, from, to, &mut held) {
                 Ok(true) => self.space.release(from),
-                Ok(false) => self.space.give_back(to),
+                Ok(false) => self.space.free_chunk(to),
                 Err(error) => {
-                    self.space.give_back(to);
+                    self.space.free_chunk(to);
                     return Err(error);
                 }
             }
@@ -81,7 +81,7 @@ impl Asif {
         Ok(held)
     }
 
-    /// Moves one chunk. Returns false if it stays, because it is lent or no longer has this owner.
+    /// Moves one chunk. Returns false if it stays, because it is pinned or no longer has this owner.
     fn relocate_one<'a>(
         &'a self,
         owner: Owner,

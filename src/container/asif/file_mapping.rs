@@ -21,7 +21,7 @@ enum RunStorage {
 impl Asif {
     /// Returns the file offset of the start of `range`, which must not be empty, and the length of
     /// the run.
-    pub fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
+    pub(crate) fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
         Ok(match self.stands(&range)? {
             RunStorage::At(place) => FileMapping {
                 at: Some(place.start),

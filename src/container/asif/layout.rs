@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_it_was_told() {
+    fn headers_read_back() {
         let parsed = Header::parse(&header()).unwrap();
         assert_eq!(parsed.sectors, 195_312_500);
         assert_eq!(parsed.directories, [Some(0x200), Some(0x41400)]);

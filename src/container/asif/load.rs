@@ -136,7 +136,7 @@ fn load_by(
 
 /// Returns the UUID in the header of the image in `file` without reading more. `None` if it is not
 /// an ASIF image.
-pub fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
+pub(crate) fn peek_uuid(file: &dyn BlockDevice) -> Result<Option<Uuid>> {
     if file.info().len < MIN_FILE {
         return Ok(None);
     }
@@ -250,7 +250,7 @@ fn lost_directory(file: &dyn BlockDevice, raw: &HeaderRaw) -> Result<Option<(Hea
 
 /// Returns the index of the directory that [`use_directory`] finds again: its place in the header is
 /// wrong, and it is newer than the other one.
-pub fn lost_newer(file: &dyn BlockDevice) -> Result<Option<usize>> {
+pub(crate) fn lost_newer(file: &dyn BlockDevice) -> Result<Option<usize>> {
     if file.info().len < MIN_FILE {
         return Ok(None);
     }
@@ -301,7 +301,7 @@ pub fn directories(file: &dyn BlockDevice) -> Result<Option<[usize; 2]>> {
 /// only. If the other one has an invalid place, it is written anew where a new image has it;
 /// [`Kind::Conflict`] if a directory with other tables is there, which may be the lost one, unless
 /// `overwrite` is true. Returns one sentence for each step.
-pub fn use_directory(
+pub(crate) fn use_directory(
     file: &dyn BlockDevice,
     number: usize,
     overwrite: bool,

@@ -56,7 +56,8 @@ use crate::{Error, Result};
 pub use self::check::{check, check_with};
 pub use self::create::{AsifOptions, Kind as LayerKind};
 pub use self::geometry::probe;
-pub use self::load::{directories, lost_newer, peek_uuid, use_directory};
+pub use self::load::directories;
+pub(crate) use self::load::{lost_newer, peek_uuid, use_directory};
 pub use self::metadata::Metadata;
 pub use self::repair::repair;
 
@@ -154,7 +155,7 @@ impl Asif {
     }
 
     /// Opens the image in `file` read-only with the given one of its [`directories`].
-    pub fn open_directory(file: Arc<dyn BlockDevice>, directory: usize) -> Result<Self> {
+    pub(crate) fn open_directory(file: Arc<dyn BlockDevice>, directory: usize) -> Result<Self> {
         let loaded = load::load_with(&*file, Some(directory), &mut Findings::Open)?;
         Self::over(file, loaded, Access::ReadOnly)
     }
@@ -253,7 +254,7 @@ impl Asif {
 
     /// Reduces the caches so that `images` of them need no more memory than a single one.
     #[must_use]
-    pub fn sharing_memory(mut self, images: usize) -> Self {
+    pub(crate) fn sharing_memory(mut self, images: usize) -> Self {
         self.tables.share(images);
         self
     }
@@ -278,7 +279,7 @@ impl Asif {
     }
 
     /// Returns the reason why the header makes the metadata read-only, if it does.
-    pub fn metadata_read_only(&self) -> Option<String> {
+    pub(crate) fn metadata_read_only(&self) -> Option<String> {
         self.described().read_only.clone()
     }
 
@@ -362,7 +363,7 @@ impl Asif {
     /// be stored. Durable on return. Returns true if its bitmap says that it was partly written, which
     /// it then is again; the caller must make sure that the bitmap is not older than the chunk.
     /// [`Kind::Invalid`](crate::Kind) if it cannot be at that place.
-    pub fn restore_chunk(&self, place: u64, number: u64) -> Result<bool> {
+    pub(crate) fn restore_chunk(&self, place: u64, number: u64) -> Result<bool> {
         self.check_changeable()?;
         let (bytes, chunk) = (self.geometry.chunk_bytes(), DiskChunk(number));
         let invalid = || Error::invalid(LAYER, format!("invalid offset {place} of a chunk"));

@@ -290,7 +290,7 @@ impl Space {
     }
 
     /// Frees an allocated chunk that was never referenced.
-    pub(super) fn give_back(&self, chunk: FileChunk) {
+    pub(super) fn free_chunk(&self, chunk: FileChunk) {
         let mut book = self.book.lock();
         book.used.free(chunk);
         book.hint = book.hint.min(chunk);
@@ -389,7 +389,7 @@ mod tests {
         assert_eq!(space.allocate_before(FileChunk(5)).unwrap(), None);
         let next: Vec<_> = (0..4).map(|_| space.allocate().unwrap().0).collect();
         assert_eq!(next, [5, 6, 130, 201]);
-        space.give_back(FileChunk(6));
+        space.free_chunk(FileChunk(6));
         assert_eq!(space.allocate().unwrap(), FileChunk(6));
     }
 

@@ -41,10 +41,8 @@ pub use lists::USED_INSTEAD;
 pub(crate) use lists::{ChosenGeometry, is_resizing};
 pub use plist::{Info as BundleGeometry, Version};
 pub use rebanding::Rebanded;
-pub use repair::{
-    ListState, Repaired, band_lens, band_size_by_lengths, first_band_lens, listed, locks, name_of,
-    other_band_size, put_lists, repair,
-};
+pub use repair::{ListState, Repaired, listed, locks, name_of, put_lists, repair};
+pub(crate) use repair::{band_lens, band_size_by_lengths, first_band_lens, other_band_size};
 pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::{damaged as damaged_token, encryption};
@@ -317,7 +315,7 @@ impl Bundle {
     }
 
     /// Returns the valid band size nearest to `size`, in bytes.
-    pub fn nearest_band_size(&self, size: u64) -> u64 {
+    pub(crate) fn nearest_band_size(&self, size: u64) -> u64 {
         band_sizes(self.bands.cipher_block().unwrap_or(SECTOR)).nearest(size)
     }
 

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn lists_read_back() {
         for version in [Version::One, Version::Two] {
             let info = Info { version, ..INFO };
             assert_eq!(parse(&info.to_xml()).ok(), Some(info));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_left_to_the_copy() {
+    fn lists_that_do_not_parse_are_unreadable() {
         for (text, expected) in [
             (String::new(), "expected a property list"),
             ("\0\0\0\0".repeat(100), "expected a property list"),

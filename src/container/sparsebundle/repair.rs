@@ -115,7 +115,7 @@ fn copy_list(store: &dyn Store, from: &'static str, to: &str) -> Result<()> {
 }
 
 /// Returns the number and the length in bytes of each band that has a file.
-pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64, u64)>> {
+pub(crate) fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64, u64)>> {
     let mut lens = Vec::new();
     store.list(BANDS, &mut |entry| {
         progress.check()?;
@@ -131,7 +131,7 @@ pub fn band_lens(store: &dyn Store, progress: &dyn Progress) -> Result<Vec<(u64,
 
 /// Returns the length of files that are longer than a band, if it may be the band size: several have
 /// it, or it is a usual one. What a single file holds past the end of its band is ignored, as by macOS.
-pub fn band_size_by_lengths(band_size: u64, lens: impl Iterator<Item = u64>) -> Option<u64> {
+pub(crate) fn band_size_by_lengths(band_size: u64, lens: impl Iterator<Item = u64>) -> Option<u64> {
     let (longest, count) = lens.fold((0, 0), longer);
     let is_longer = longest > band_size.next_multiple_of(LARGEST_GRAIN);
     (is_longer && longest.is_multiple_of(512) && (is_usual(longest) || count > 1))
@@ -141,7 +141,7 @@ pub fn band_size_by_lengths(band_size: u64, lens: impl Iterator<Item = u64>) -> 
 /// Returns another band size that the lengths of files suggest: as
 /// [`band_size_by_lengths`], or a usual one that several files have as their length, and none is
 /// longer. Bands that were never written to their ends have such lengths too.
-pub fn other_band_size(band_size: u64, lens: &[u64]) -> Option<u64> {
+pub(crate) fn other_band_size(band_size: u64, lens: &[u64]) -> Option<u64> {
     let (longest, count) = lens.iter().copied().fold((0, 0), longer);
     let is_shorter = longest < band_size && is_usual(longest) && count > 1;
     band_size_by_lengths(band_size, lens.iter().copied()).or(is_shorter.then_some(longest))
@@ -152,7 +152,7 @@ fn is_usual(band_size: u64) -> bool {
 }
 
 /// Returns the lengths of the first bands, as far as they have files.
-pub fn first_band_lens(store: &dyn Store) -> Result<Vec<u64>> {
+pub(crate) fn first_band_lens(store: &dyn Store) -> Result<Vec<u64>> {
     let len = |index| {
         let meta = store.stat(&BandIndex(index).name()).transpose()?;
         Some(meta.map(|meta| meta.len))

@@ -46,7 +46,7 @@ pub struct StoredBands {
 
 impl StoredBands {
     /// Returns the bands that overlap `range` of the disk, for a band size of `band_size` bytes.
-    pub fn in_range(&self, band_size: u64, range: &Range<u64>) -> &[StoredBand] {
+    pub(crate) fn in_range(&self, band_size: u64, range: &Range<u64>) -> &[StoredBand] {
         let from = self
             .bands
             .partition_point(|band| band.index < range.start / band_size);
@@ -126,7 +126,7 @@ impl Bundle {
 
     /// Finds the files in `bands/` with other names than those of bands, although they hold data: one of
     /// them may be a band. They are never read, and never removed.
-    pub fn misnamed(&self, progress: &dyn Progress) -> Result<Vec<Orphan>> {
+    pub(crate) fn misnamed(&self, progress: &dyn Progress) -> Result<Vec<Orphan>> {
         let mut found = Vec::new();
         self.bands.store().list(BANDS, &mut |entry| {
             progress.check()?;
@@ -148,7 +148,7 @@ impl Bundle {
 
     /// Returns true unless the property lists differ, or one of them cannot be read. A missing copy
     /// is no difference.
-    pub fn do_lists_agree(&self) -> bool {
+    pub(crate) fn do_lists_agree(&self) -> bool {
         let store = self.bands.store();
         let backup = match read_plist(store, BACKUP).map_err(Error::from) {
             Err(error) if error.kind() == Kind::NotFound => return true,
@@ -159,7 +159,7 @@ impl Bundle {
 
     /// Returns the part of `range` that is in `band`, in disk offsets, and whether it is the whole
     /// band.
-    pub fn part_in(&self, band: &StoredBand, range: &Range<u64>) -> (Range<u64>, bool) {
+    pub(crate) fn part_in(&self, band: &StoredBand, range: &Range<u64>) -> (Range<u64>, bool) {
         let (start, len) = (
             band.index.saturating_mul(self.band_size()),
             self.bands.len(),
@@ -176,23 +176,28 @@ impl Bundle {
 
     /// Returns the allocated bytes of `range` of the disk, which is within one band. Counts only
     /// whole blocks of the host.
-    pub fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
+    pub(crate) fn allocated_in(&self, range: Range<u64>) -> Result<u64> {
         self.bands.allocated_in(range)
     }
 
     /// Removes the file of `band` without opening it. The band then reads as zeros.
-    pub fn drop_band(&self, band: &StoredBand) -> Result<()> {
+    pub(crate) fn drop_band(&self, band: &StoredBand) -> Result<()> {
         self.bands.check_changeable()?;
         self.bands.remove_band_of_disk(BandIndex(band.index))
     }
 
     /// Deallocates `range` of the disk; `stored` lists the stored bands. Holes are punched in
-    /// partly covered bands only if `parts` is true. Durable after the next flush.
-    pub fn give_back(&self, stored: &StoredBands, range: &Range<u64>, parts: bool) -> Result<()> {
+    /// partly covered bands only if `can_punch` is true. Durable after the next flush.
+    pub fn free_range(
+        &self,
+        stored: &StoredBands,
+        range: &Range<u64>,
+        can_punch: bool,
+    ) -> Result<()> {
         for band in stored.in_range(self.band_size(), range) {
             match self.part_in(band, range) {
                 (_, true) => self.drop_band(band)?,
-                (part, false) if parts && !part.is_empty() => {
+                (part, false) if can_punch && !part.is_empty() => {
                     self.discard(part, AfterDiscard::Any)?
                 }
                 _ => {}
@@ -269,7 +274,7 @@ mod tests {
         );
         let range = BAND / 2..5 * BAND + 512;
         assert_eq!(stored.in_range(BAND, &range).len(), 4);
-        bundle.give_back(&stored, &range, true).unwrap();
+        bundle.free_range(&stored, &range, true).unwrap();
         bundle.flush().unwrap();
         let left = bundle.stored(&Silent).unwrap().bands;
         assert_eq!(left.iter().map(|band| band.index).collect::<Vec<_>>(), [0]);
@@ -297,7 +302,7 @@ mod tests {
         let file = store.open("bands/0", Open::Create).unwrap().unwrap();
         file.set_len(BAND + 1, AfterDiscard::Zeros).unwrap();
         let stored = bundle.stored(&Silent).unwrap();
-        bundle.give_back(&stored, &(0..BAND), false).unwrap();
+        bundle.free_range(&stored, &(0..BAND), false).unwrap();
         assert!(store.stat("bands/0").unwrap().is_some());
     }
 }

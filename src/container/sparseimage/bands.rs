@@ -307,7 +307,7 @@ impl SparseImage {
 
     /// Returns the file offset of the start of `range`, which must not be empty, and the length of
     /// the run.
-    pub fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
+    pub(crate) fn place_at(&self, range: Range<u64>) -> Result<FileMapping> {
         let piece = self.piece(&range);
         let _held = self.units.shared(piece.unit());
         Ok(match self.locate(&piece)? {
@@ -367,9 +367,10 @@ impl SparseImage {
         let piece = self.piece(&range);
         let held = self.units.pinned(piece.unit());
         match self.locate(&piece)? {
-            MappedRun::Stored(place) if place.end <= self.file.info().len => {
-                Ok(self.file.file_range(place)?.map(|lent| lent.holding(held)))
-            }
+            MappedRun::Stored(place) if place.end <= self.file.info().len => Ok(self
+                .file
+                .file_range(place)?
+                .map(|file_range| file_range.holding(held))),
             _ => Ok(None),
         }
     }

@@ -225,7 +225,7 @@ impl SparseImage {
         moves
     }
 
-    /// Locks the band in `from` exclusively, if it is still there and not lent.
+    /// Locks the band in `from` exclusively, if it is still there and not pinned.
     fn hold_last(&self, from: Slot) -> Option<(BandIndex, Slot, HeldUnit<&UnitLocks>)> {
         let band = self.table().slots[from.0 as usize].band()?;
         let alone = self.units.exclusive_unless_pinned(u64::from(band.0))?;

@@ -233,7 +233,7 @@ impl SparseImage {
 
     /// Makes the orphan at byte `place` of the file the band `number`, which must not be stored.
     /// Durable on return. [`Kind::Invalid`](crate::Kind) if no slot without a label is at that place.
-    pub fn restore_band(&self, place: u64, number: u64) -> Result<()> {
+    pub(crate) fn restore_band(&self, place: u64, number: u64) -> Result<()> {
         self.check_changeable()?;
         let invalid = || Error::invalid(LAYER, format!("invalid offset {place} of a band"));
         let band = u32::try_from(number)

@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(bytes in prop::collection::vec(any::<u8>(), 0..9000), width in 1usize..90, tabs in 0usize..4) {
+        fn base64_decodes_to_its_source(bytes in prop::collection::vec(any::<u8>(), 0..9000), width in 1usize..90, tabs in 0usize..4) {
             let text = lines(&bytes, width, &"\t".repeat(tabs)) + "</data>";
             let (decoded, end) = decode(text.as_bytes()).unwrap();
             prop_assert_eq!(&text[end..], "</data>");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_it_should_be_is_left_alone() {
+    fn irregular_lists_are_not_changed() {
         let whole = "QUFB".repeat(100);
         for (text, good) in [
             ("", true),

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 
 use super::LAYER;
+use super::checksums::RangeChecksums;
 use super::chunks::{Chunk, ChunkIndex, Chunks};
 use super::layout::RunKind;
 use super::set::Fork;
-use super::sums::RangeChecksums;
 use crate::device::{self, ChunkCache};
 use crate::size::to_usize;
 use crate::{Error, Result};

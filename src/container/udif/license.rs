@@ -3,8 +3,8 @@
 //! `LPic` lists the languages and their resources, `STR#` holds the texts of the dialog, and `TEXT`
 //! with `styl`, or `RTF `, the license. Source: docs/formats/udif.md §12.
 
+use super::mac_roman;
 use super::resources::Resource;
-use super::roman;
 use crate::size::narrow;
 use crate::{Error, Kind, Result};
 
@@ -42,7 +42,7 @@ pub fn license(text: &[u8]) -> Result<Vec<Resource>> {
             if text.trim().is_empty() {
                 return refused(Kind::Invalid, "the license is empty");
             }
-            roman::encode(text).map_or_else(|| ("RTF ", rtf(text)), |text| ("TEXT", text))
+            mac_roman::encode(text).map_or_else(|| ("RTF ", rtf(text)), |text| ("TEXT", text))
         }
         Err(_) => return refused(Kind::Invalid, "the license is neither RTF nor UTF-8 text"),
     };
@@ -83,7 +83,7 @@ fn languages() -> Vec<u8> {
 fn words() -> Result<Vec<u8>> {
     let mut list = narrow::<u16>(WORDS.len()).to_be_bytes().to_vec();
     for word in WORDS {
-        let word = roman::encode(word).filter(|word| word.len() < 256);
+        let word = mac_roman::encode(word).filter(|word| word.len() < 256);
         let word = word
             .ok_or_else(|| Error::invalid("license", "the texts of the dialog exceed 255 bytes"))?;
         list.push(narrow(word.len()));

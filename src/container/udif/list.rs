@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn resources_read_back() {
         let mut all = vec![
             resource("TEXT", "5000", "a <b> & \"c\"", (0..=255).collect()),
             resource("blkx", "-1", " (Apple_Free : 3)", vec![]),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_hold_is_refused() {
+    fn characters_outside_xml_are_refused() {
         assert_eq!(
             image_list(&[resource("TEXT", "1", "a\u{1}b", vec![])])
                 .unwrap_err()

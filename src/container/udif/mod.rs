@@ -7,7 +7,7 @@
 //! * [`read`]: the disk as a device, with read-ahead. [`contents`]: decoding of chunks.
 //! * [`set`]: the data fork, which may be split into several files; [`split`]: splitting and
 //!   joining of images.
-//! * [`list`]: writer of resources as a property list, [`roman`] the encoding of texts in them,
+//! * [`list`]: writer of resources as a property list, [`mac_roman`] the encoding of texts in them,
 //!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
 //!   [`license`] the resources of a license. [`verify`]: the stored checksums. [`signature`]: the code
 //!   signature.
@@ -20,6 +20,7 @@
 
 mod base64_list;
 mod check;
+mod checksums;
 mod chunks;
 mod contents;
 mod edit;
@@ -28,13 +29,12 @@ mod index;
 mod layout;
 mod license;
 mod list;
+mod mac_roman;
 mod read;
 mod resources;
-mod roman;
 mod set;
 mod signature;
 mod split;
-mod sums;
 mod truncated;
 mod verify;
 
@@ -58,9 +58,10 @@ pub use encode::{
 pub use layout::{Checksum, Segment};
 pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
+pub use mac_roman::{decode as from_mac_roman, encode as to_mac_roman};
 pub use resources::{Resource, from_fork, from_list, to_fork};
-pub use roman::{decode as from_mac_roman, encode as to_mac_roman};
-pub use set::{MAX_PARTS, SegmentPart, first_path, part_path};
+pub(crate) use set::first_path;
+pub use set::{MAX_PARTS, SegmentPart, part_path};
 pub use signature::CodeSignature;
 pub use split::{MAX_WRITTEN_PARTS, SplitMethod, SplitPlan};
 pub(crate) use truncated::begins_with_chunk;
@@ -137,7 +138,7 @@ impl Udif {
 
     /// Opens the image in these files, all parts of one set in order. An error about a file that
     /// does not belong at its position names the file.
-    pub fn open_parts(parts: Vec<SegmentPart>) -> Result<Self> {
+    pub(crate) fn open_parts(parts: Vec<SegmentPart>) -> Result<Self> {
         let Some(SegmentPart { file, name }) = parts.first().cloned() else {
             return Err(Error::invalid(LAYER, "the number of parts is 0"));
         };

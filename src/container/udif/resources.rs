@@ -7,7 +7,7 @@
 use plist::{Dictionary, Value};
 
 use super::base64_list::DecodedList;
-use super::roman;
+use super::mac_roman;
 use crate::container::property_list;
 use crate::size::narrow;
 use crate::{Error, Result};
@@ -125,7 +125,7 @@ pub fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     // Counts are stored minus one; 0xFFFF is none.
     for n in 0..(fork.u16(types)? + 1) % 0x1_0000 {
         let entry = types + 2 + 8 * n;
-        let kind = roman::decode(fork.get(entry, 4)?);
+        let kind = mac_roman::decode(fork.get(entry, 4)?);
         let references = types + fork.u16(entry + 6)?;
         for n in 0..fork.u16(entry + 4)? + 1 {
             let reference = references + 12 * n;
@@ -179,7 +179,7 @@ pub fn to_fork(resources: &[Resource]) -> Result<Vec<u8>> {
     // Counts are stored minus one; 0xFFFF is none.
     types.extend(word(kinds.len())?.wrapping_sub(1).to_be_bytes());
     for kind in &kinds {
-        let code = roman::encode(&kind[0].kind).filter(|code| code.len() == 4);
+        let code = mac_roman::encode(&kind[0].kind).filter(|code| code.len() == 4);
         types.extend(code.ok_or_else(|| invalid(kind[0], "the type is not of four characters"))?);
         types.extend(word(kind.len() - 1)?.to_be_bytes());
         types.extend(word(2 + 8 * kinds.len() + references.len())?.to_be_bytes());
@@ -188,7 +188,7 @@ pub fn to_fork(resources: &[Resource]) -> Result<Vec<u8>> {
                 .id
                 .parse()
                 .map_err(|_| invalid(resource, "no number"))?;
-            let name = roman::encode(&resource.name).filter(|name| name.len() < 256);
+            let name = mac_roman::encode(&resource.name).filter(|name| name.len() < 256);
             let name = name.ok_or_else(|| invalid(resource, "the name cannot be stored"))?;
             let attributes = resource.attributes.trim_start_matches("0x");
             let attributes = u32::from_str_radix(attributes, 16).unwrap_or(0) & 0xFF;
@@ -255,7 +255,7 @@ impl Fork<'_> {
             return Ok(String::new());
         }
         let length = usize::from(self.get(names + offset, 1)?[0]);
-        Ok(roman::decode(self.get(names + offset + 1, length)?))
+        Ok(mac_roman::decode(self.get(names + offset + 1, length)?))
     }
 }
 

@@ -43,7 +43,7 @@ pub fn part_path(first: &Path, number: u32) -> PathBuf {
 }
 
 /// Returns the path of the first file of the set that contains `part`, derived from its name.
-pub fn first_path(part: &Path) -> Option<PathBuf> {
+pub(crate) fn first_path(part: &Path) -> Option<PathBuf> {
     let stem = part.file_name()?.to_str()?.strip_suffix(".dmgpart")?;
     let (name, number) = stem.rsplit_once('.')?;
     let is_number = number.len() >= 3 && number.bytes().all(|byte| byte.is_ascii_digit());

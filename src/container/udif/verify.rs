@@ -92,7 +92,7 @@ impl Udif {
     }
 
     /// Returns true if the image stores a checksum of a type that is verified.
-    pub fn has_sums(&self) -> bool {
+    pub(crate) fn has_sums(&self) -> bool {
         let tables = self.tables.iter().map(|table| table.checksum);
         let pieces = self.contents.fork.pieces().iter();
         tables

@@ -11,7 +11,7 @@ use crate::container::{ContainerKind, Format, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice};
 use crate::open::container::{detect_container, lock_file, stands_alone};
-use crate::open::evidence::Depth;
+use crate::open::geometry::Depth;
 use crate::open::opening::Opening;
 use crate::open::{LAYER, Layer, OpenOptions, asif_directories, band_size, contents, disk};
 use crate::problem::{Problems, Severity};

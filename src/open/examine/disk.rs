@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{CheckedLayer, ENCRYPTION, Examination, Verdict};
 use crate::container::Format;
 use crate::device::BlockDevice;
-use crate::fs::decoded;
+use crate::fs::verify_compressed;
 use crate::open::apfs::VolumeQuery;
 use crate::open::{Contents, LAYER, OpenOptions, Volume, contents, disk, logical_disk, unstored};
 use crate::partition::{self, Map};
@@ -238,7 +238,7 @@ fn decode_files(
         let Some(fs) = found.opened(&layer, volume.open_within(number, wanted))? else {
             continue;
         };
-        let checked = decoded::check(&*fs, &place, &mut found.problems, progress);
+        let checked = verify_compressed::check(&*fs, &place, &mut found.problems, progress);
         found.judged(layer, checked)?;
     }
     Ok(())

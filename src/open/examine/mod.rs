@@ -162,7 +162,7 @@ impl Examination {
     }
 
     /// Records the result of a layer. Errors leave nothing to report: cancellation, images in use,
-    /// and read errors, which tell nothing about the image.
+    /// and read errors, which are no evidence about the image.
     fn judged<T>(&mut self, layer: impl Into<String>, checked: Result<T>) -> Result<Option<T>> {
         let (verdict, value) = match checked {
             Ok(value) => (Verdict::Checked, Some(value)),

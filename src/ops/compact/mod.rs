@@ -120,7 +120,7 @@ pub struct Compacted {
     /// Bytes of discarded zeros that were in use, as far as is known.
     pub zeros: u64,
     /// True if the host can free parts of files. Otherwise only whole bands or chunks were freed.
-    pub parts: bool,
+    pub can_punch: bool,
     /// Stored data that belongs to no part of the disk.
     pub orphans: OrphanReport,
     /// Volumes that were skipped: location and reason of each.
@@ -150,10 +150,17 @@ pub fn plan(
     let mut causes = vec![(Cause::FreeUnits, units), (Cause::FreeParts, parts)];
     if wants_zeros(options, &free) {
         let mut zeros = 0;
-        zeros::find(image, &storage, &free, map.parts, progress, &mut |run| {
-            zeros += storage.allocated_in(&run)?;
-            Ok(())
-        })?;
+        zeros::find(
+            image,
+            &storage,
+            &free,
+            map.can_punch,
+            progress,
+            &mut |run| {
+                zeros += storage.allocated_in(&run)?;
+                Ok(())
+            },
+        )?;
         causes.push((Cause::Zeros, zeros));
     }
     let orphans = OrphanReport::of(image, progress)?;
@@ -205,7 +212,7 @@ pub fn compact(
             before,
             after: before,
             zeros: 0,
-            parts: can_punch(image, false),
+            can_punch: can_punch(image, false),
             orphans: orphaned,
             refused: refused(FreeSpace::of(image).without(&unconfirmed)),
         });
@@ -220,7 +227,7 @@ pub fn compact(
             image,
             &storage,
             &free,
-            trimmed.parts,
+            trimmed.can_punch,
             progress,
             &mut |run| {
                 let bytes = run.end - run.start;
@@ -238,11 +245,11 @@ pub fn compact(
     if pack(image, progress)? && image.encryption().is_some() {
         // Moved chunks were copied with their holes, which decrypt to noise, so these are stored
         // now.
-        trim::give_back_all(
+        trim::free_all(
             image,
             &trim::storage(image, progress)?,
             &free,
-            trimmed.parts,
+            trimmed.can_punch,
             progress,
         )?;
     }
@@ -255,7 +262,7 @@ pub fn compact(
         before,
         after,
         zeros: given,
-        parts: trimmed.parts,
+        can_punch: trimmed.can_punch,
         orphans: orphaned,
         refused: refused(free),
     })

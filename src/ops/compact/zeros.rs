@@ -13,18 +13,18 @@ const PIECE: u64 = 1 << 20;
 const GRAIN: u64 = 4096;
 
 /// Calls `each` for the runs of zeros that are allocated and outside the free space in `free`. Each
-/// can be discarded and still reads as zeros. `parts` tells whether the host frees parts of files.
+/// can be discarded and still reads as zeros. `can_punch` is true if the host frees parts of files.
 pub(super) fn find(
     image: &Image,
     storage: &Storage<'_>,
     free: &FreeSpace,
-    parts: bool,
+    can_punch: bool,
     progress: &dyn Progress,
     each: &mut dyn FnMut(Range<u64>) -> Result<()>,
 ) -> Result<()> {
     let disk = image.disk();
     let len = disk.info().len;
-    let Some(grain) = grain(image, storage, len, parts) else {
+    let Some(grain) = grain(image, storage, len, can_punch) else {
         return Ok(());
     };
     progress.stage("zeros", len);
@@ -44,7 +44,7 @@ pub(super) fn find(
 /// discard. Partly discarded ciphertext reads as noise, in macOS everywhere, so only units that the
 /// container does not store at all are safe. The same applies on hosts that cannot free parts of
 /// files. `None`: no run can be discarded.
-fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<u64> {
+fn grain(image: &Image, storage: &Storage<'_>, len: u64, can_punch: bool) -> Option<u64> {
     let encrypted = image
         .layers()
         .iter()
@@ -54,8 +54,8 @@ fn grain(image: &Image, storage: &Storage<'_>, len: u64, parts: bool) -> Option<
         return None;
     }
     match storage.units(len) {
-        (UnitKind::Piece, _) if encrypted || !parts => None,
-        (_, size) if encrypted || !parts => Some(size),
+        (UnitKind::Piece, _) if encrypted || !can_punch => None,
+        (_, size) if encrypted || !can_punch => Some(size),
         _ => Some(GRAIN),
     }
 }

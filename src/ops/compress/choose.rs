@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_told_by_extensions() {
+    fn types_are_recognized_by_extensions() {
         let texts = FileTypes::only(["txt", ".HTML"]);
         assert!(texts.contain("a.TXT") && texts.contain("b.c.html"));
         assert!(!texts.contain("a.png") && !texts.contain("txt") && !texts.contain(""));

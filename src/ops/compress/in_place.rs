@@ -17,8 +17,8 @@ use crate::fs::{
     Stored, UF_COMPRESSED, UnlinkedFile,
 };
 use crate::ops::export::{FolderOptions, to_folder};
-use crate::ops::filling::FileFill;
-use crate::ops::rewriting::RewritableVolume;
+use crate::ops::new_file::NewFileWriter;
+use crate::ops::writable_volume::RewritableVolume;
 use crate::progress::{NestedProgress, Progress};
 use crate::{Error, Kind, Result};
 
@@ -447,14 +447,14 @@ fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) ->
     let (_nameless, contents) = UnlinkedFile::new(fs, &NewNode::new(NewKind::File))?;
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;
-    let mut filling = FileFill::new(&*out, file.size, fs.volume().holes)?;
+    let mut writer = NewFileWriter::new(&*out, file.size, fs.volume().holes)?;
     for at in (0..file.size).step_by(PIECE as usize) {
         progress.check()?;
         let now = PIECE.min(file.size - at);
-        filling.bytes(&packed.read_vec(at, now as usize)?)?;
+        writer.bytes(&packed.read_vec(at, now as usize)?)?;
         progress.advance(now);
     }
-    filling.finish()?;
+    writer.finish()?;
     drop(packed); // which keeps it open
     fs.store(file.id, &Stored::Plain { contents })
 }

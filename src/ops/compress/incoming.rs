@@ -269,7 +269,7 @@ impl CompressedTree<'_> {
         let mut write = |at: u64, bytes: &[u8]| self.spool.device.write_at(place.start + at, bytes);
         let packed = self.packed(bounds, &mut write)?;
         let used = packed.as_ref().map_or(0, |packed| packed.fork_len);
-        self.spool.give_back(place.start + used..place.end)?;
+        self.spool.free_range(place.start + used..place.end)?;
         let Some(packed) = packed else {
             return Ok(None);
         };
@@ -341,7 +341,7 @@ impl Spool {
     }
 
     /// Returns reserved space that is not needed, and discards it in the file.
-    fn give_back(&self, unused: Range<u64>) -> Result<()> {
+    fn free_range(&self, unused: Range<u64>) -> Result<()> {
         let start = unused.start.next_multiple_of(GRAIN);
         let mut end = self.end.lock();
         if *end == unused.end.next_multiple_of(GRAIN) {

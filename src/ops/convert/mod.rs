@@ -121,7 +121,7 @@ impl ConvertOptions {
 
 /// Refuses to lose the code signature of `image`, which covers the bytes of its file, unless
 /// `may_go` is true.
-pub fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
+pub(crate) fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
         return Err(Error::new(Kind::ReadOnly, "image", SIGNED)
             .because(Reason::Signed)

@@ -13,7 +13,7 @@ use super::folder::{BATCH, Batch, ExportShared};
 use super::host_node::{check_name, failed, identity};
 use super::{Exported, LAYER, about, check_ancestors, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
-use crate::ops::folders::{Folders, ParentLookup};
+use crate::ops::host_folders::{Folders, ParentLookup};
 use crate::{Error, Result};
 
 /// A folder of the host that was created, or already existed.

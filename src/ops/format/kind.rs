@@ -191,7 +191,7 @@ impl NewFormat {
     }
 
     /// Returns true if several volumes can share the space of one container.
-    pub const fn holds_several(self) -> bool {
+    pub(crate) const fn holds_several(self) -> bool {
         matches!(self, Self::Apfs | Self::ApfsCaseSensitive)
     }
 

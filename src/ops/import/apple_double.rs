@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn apple_double_files_read_back() {
         let info = (
             "com.apple.FinderInfo".to_owned(),
             b"TEXTicnC\0\x10"[..].to_vec(),

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 
 use super::folder::LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
-use crate::ops::folders::{Folders, ParentLookup};
+use crate::ops::host_folders::{Folders, ParentLookup};
 use crate::platform::nodes::{self, HostTime};
 use crate::{Error, Result};
 

@@ -6,7 +6,7 @@ use super::layers::LayerRepair;
 use crate::container::asif::{self, Asif};
 use crate::decision::{Alternative, Undecided};
 use crate::device::{Access, BlockDevice};
-use crate::open::evidence::{self, Depth, Evidence};
+use crate::open::geometry::{self, Depth, Evidence};
 use crate::open::{self, OpenOptions};
 use crate::store::Open;
 use crate::{Kind, Result};
@@ -36,7 +36,7 @@ impl LayerRepair<'_> {
             };
             let is_empty =
                 matches!(open::find_contents(&disk), Ok((None, volumes)) if volumes.is_empty());
-            let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
+            let found = geometry::of_disk(&disk, self.options, Depth::Full, self.progress)?;
             Ok(Some((is_empty, found)))
         };
         if asif::lost_newer(&**plain)?.is_some() {

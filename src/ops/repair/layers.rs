@@ -15,7 +15,7 @@ use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
 use crate::fs::apfs::{Container, OlderCheckpoint};
 use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::compare_lists::{ListDecision, ListEvidence};
-use crate::open::evidence::{self, Depth};
+use crate::open::geometry::{self, Depth};
 use crate::open::staged_image::StagedImage;
 use crate::open::{self, OpenOptions, PlainFile, StoredImage, Volume};
 use crate::partition::{self, Map, Resizable, gpt, gpt::Search};
@@ -292,7 +292,7 @@ impl<'a> LayerRepair<'a> {
             let (plain, _) = self.plain(store, mode, options)?;
             len.map_or(Ok(()), |len| plain.set_len(len, AfterDiscard::Any))?;
             let disk: Arc<dyn BlockDevice> = Arc::new(Raw::new(plain));
-            evidence::of_disk(&disk, self.options, Depth::Full, self.progress)
+            geometry::of_disk(&disk, self.options, Depth::Full, self.progress)
         };
         if !evidence(self.staged, Open::Read, None)?.is_contradicted() {
             return Ok(false);
@@ -333,7 +333,7 @@ impl<'a> LayerRepair<'a> {
         }
         let (disk, _) = self.opened(self.staged, format)?;
         let len = disk.info().len;
-        let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
+        let found = geometry::of_disk(&disk, self.options, Depth::Full, self.progress)?;
         if found.is_consistent()
             || found.is_consistent_but_for_growth()
             || self.chosen.assume.size == Some(len)
@@ -364,7 +364,7 @@ impl<'a> LayerRepair<'a> {
         }
         let repaired = match gpt::repair_with(&**disk, search, self.chosen.assume.map) {
             Err(error) if error.kind() == Kind::Undecided => {
-                let which = evidence::decide_map(disk, error, self.options, self.progress)?;
+                let which = geometry::decide_map(disk, error, self.options, self.progress)?;
                 gpt::repair_with(&**disk, search, Some(which))
             }
             repaired => repaired,

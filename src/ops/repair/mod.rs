@@ -4,7 +4,7 @@
 //! The rules, and the files that implement them:
 //!
 //! * Layers are resolved from the outside in (`layers.rs`). If two sources disagree and the other
-//!   evidence (`open/evidence.rs`, `open/compare_lists.rs`) does not decide, the repair ends with
+//!   evidence (`open/geometry.rs`, `open/compare_lists.rs`) does not decide, the repair ends with
 //!   [`Kind::Undecided`], and nothing is changed.
 //! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
 //!   any image. A dry run ends there. What could be read before is compared with the result

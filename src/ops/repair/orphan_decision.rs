@@ -11,7 +11,7 @@ use crate::container::{Format, Orphan, Orphans};
 use crate::decision::{Alternative, OrphanChoice, Undecided};
 use crate::device::{Access, BlockDevice};
 use crate::error::Place;
-use crate::open::evidence::{self, Depth, Fact};
+use crate::open::geometry::{self, Depth, Fact};
 use crate::open::{self, OpenOptions, StoredImage, compare_lists, unstored};
 use crate::ops::orphans::{OrphanAccount, account, undecided};
 use crate::ops::space::UnitKind;
@@ -117,7 +117,7 @@ impl LayerRepair<'_> {
             return Ok(Vec::new());
         }
         let is_sound = |disk: &Arc<dyn BlockDevice>| {
-            let found = evidence::of_disk(disk, self.options, Depth::Full, self.progress)?;
+            let found = geometry::of_disk(disk, self.options, Depth::Full, self.progress)?;
             Ok::<bool, Error>(found.has_sound_volume() && !found.is_contradicted())
         };
         let is_sound_without = is_sound(&disk)?;
@@ -227,7 +227,7 @@ impl LayerRepair<'_> {
             Some(why) => Err(undecided(layer, &what, why, None)),
             // Free maps of file systems that are not checked confirm no band size.
             None if is_long => {
-                let found = evidence::of_disk(&disk, self.options, Depth::Full, self.progress)?;
+                let found = geometry::of_disk(&disk, self.options, Depth::Full, self.progress)?;
                 match found.has_sound_volume() {
                     true => Ok(()),
                     false => Err(undecided(layer, &what, "no volume was checked", None)),
@@ -311,7 +311,9 @@ impl LayerRepair<'_> {
             let (disk, _) = self.opened(&tried, format)?;
             let found = account(&disk, self.options, self.progress)?;
             // An older bitmap would hide blocks that are in use.
-            if !found.is_resolved() || (is_partial && !matches!(found, OrphanAccount::Accounted)) {
+            if !found.is_geometry_confirmed()
+                || (is_partial && !matches!(found, OrphanAccount::Accounted))
+            {
                 continue;
             }
             if fitting.is_some() {

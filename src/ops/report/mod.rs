@@ -449,7 +449,7 @@ mod tests {
             units,
             stray: Vec::new(),
             unused: 0,
-            parts: true,
+            can_punch: true,
         }
     }
 

@@ -236,7 +236,7 @@ mod tests {
     use crate::progress::Silent;
 
     #[test]
-    fn a_volume_that_shares_bytes_with_another_partition_is_left_alone() {
+    fn a_volume_that_overlaps_another_partition_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let volume = NewVolume {
             layout: Layout::Gptspud,

@@ -50,7 +50,7 @@ pub struct SpaceMap {
     pub unused: u64,
     /// True if the host can free parts of files, as far as is known without a test. Otherwise
     /// compaction frees only whole bands and chunks.
-    pub parts: bool,
+    pub can_punch: bool,
 }
 
 impl SpaceMap {
@@ -96,7 +96,7 @@ impl SpaceMap {
             units,
             stray,
             unused: unused(image),
-            parts: can_punch(image, false),
+            can_punch: can_punch(image, false),
         };
         progress.stage("measure", disk);
         let mut seen = 0;
@@ -170,7 +170,7 @@ impl SpaceMap {
     /// Returns the part of [`free_storage`](Self::free_storage) that compaction frees on this host.
     pub fn returns(&self) -> (u64, u64) {
         match (self.free_storage(), self.kind) {
-            (both, _) if self.parts => both,
+            (both, _) if self.can_punch => both,
             // Not even the last piece is a file of its own.
             (_, UnitKind::Piece) => (0, 0),
             ((whole, _), UnitKind::Band | UnitKind::Chunk) => (whole, 0),
@@ -221,14 +221,14 @@ mod tests {
             returns,
         };
         let units = vec![unit(0, 8, 8), unit(1, 3, 2), unit(2, 0, 0)];
-        let map = |kind, parts| SpaceMap {
+        let map = |kind, can_punch| SpaceMap {
             kind,
             size: 8,
             disk: 24,
             units: units.clone(),
             stray: Vec::new(),
             unused: 0,
-            parts,
+            can_punch,
         };
         assert_eq!(map(UnitKind::Band, true).returns(), (8, 2));
         assert_eq!(map(UnitKind::Piece, true).returns(), (8, 2));

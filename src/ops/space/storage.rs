@@ -236,21 +236,21 @@ impl<'a> Storage<'a> {
     }
 
     /// Frees the storage of `range` of `disk`, which must be stored here; parts of bands, chunks
-    /// and files only if `parts` is true. Durable after the next flush.
-    pub(crate) fn give_back(
+    /// and files only if `can_punch` is true. Durable after the next flush.
+    pub(crate) fn free_range(
         &self,
         disk: &dyn BlockDevice,
         range: &Range<u64>,
-        parts: bool,
+        can_punch: bool,
     ) -> Result<()> {
         match self {
-            Self::Bundle(bundle, stored) => bundle.give_back(stored, range, parts),
+            Self::Bundle(bundle, stored) => bundle.free_range(stored, range, can_punch),
             // If the host cannot punch holes, the container itself frees only whole bands or
             // chunks.
             Self::File {
                 layout: Layout::Raw,
                 ..
-            } if !parts => Ok(()),
+            } if !can_punch => Ok(()),
             Self::File { .. } => disk.discard(range.clone(), AfterDiscard::Any),
         }
     }

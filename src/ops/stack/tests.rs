@@ -184,7 +184,7 @@ fn large() -> (Memory, Memory) {
 }
 
 #[test]
-fn a_stopped_commit_goes_on_where_it_was() {
+fn a_stopped_commit_continues_where_it_was() {
     let (base_file, layer_file) = large();
     let (base_file, layer_file): (Arc<dyn BlockDevice>, Arc<dyn BlockDevice>) =
         (Arc::new(base_file), Arc::new(layer_file));
@@ -232,7 +232,7 @@ fn a_stopped_commit_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_stopped_commit_into_a_raw_image_goes_on() {
+fn a_stopped_commit_into_a_raw_image_continues() {
     let folder = tempfile::tempdir().unwrap();
     let [base, layer] = ["base.img", "layer.asif"].map(|name| folder.path().join(name));
     std::fs::write(&base, Random::new(1).bytes(MIB as usize)).unwrap();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_parsed() {
+    fn numbers_read_back() {
         let mut field = [1; 8];
         assert!(put(&mut field, 0o777_7777));
         assert_eq!(parse(&field), Some(0o777_7777));

@@ -29,7 +29,7 @@ pub struct Change {
 
 /// Returns the maximum end of the last partition on a disk of `disk_len` bytes with this map, as a
 /// byte offset.
-pub fn last_end(disk: &dyn BlockDevice, disk_len: u64) -> Result<u64> {
+pub(crate) fn last_end(disk: &dyn BlockDevice, disk_len: u64) -> Result<u64> {
     let header = at_length(&primary(disk)?.header, disk_len)?;
     let end = (header.last_usable + 1) * u64::from(header.block);
     Ok(end - end % ALIGN)
@@ -62,7 +62,7 @@ pub struct PlannedChange<'a> {
 }
 
 /// Plans [`change`] without writing; fails in the same cases.
-pub fn plan_change<'a>(
+pub(crate) fn plan_change<'a>(
     disk: &'a dyn BlockDevice,
     disk_len: u64,
     changes: &[Change],

@@ -17,7 +17,8 @@ use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::size::{narrow, to_usize};
 use crate::{Error, Kind, Result};
 
-pub use change::{Change, PlannedChange, change, disk_len_for, last_end, plan_change};
+pub use change::{Change, PlannedChange, change, disk_len_for};
+pub(crate) use change::{last_end, plan_change};
 pub(super) use check::check;
 use check::is_well_sized;
 pub(super) use copies::copies;
@@ -219,7 +220,7 @@ fn backup_problem(primary: &Copy, backup: CopyResult, last: u64) -> Option<Error
 
 /// Returns the length of the disk in bytes that the primary of a GPT states; `None` if there is no
 /// valid primary.
-pub fn recorded_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
+pub(crate) fn recorded_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
             return Ok(primary
@@ -234,7 +235,7 @@ pub fn recorded_len(disk: &dyn BlockDevice) -> Result<Option<u64>> {
 
 /// Returns the length of the disk in bytes that the backup of a GPT whose header ends at byte `end`
 /// states; `None` if there is no valid one. Nothing before it is read.
-pub fn recorded_by_backup(disk: &dyn BlockDevice, end: u64) -> Result<Option<u64>> {
+pub(crate) fn recorded_by_backup(disk: &dyn BlockDevice, end: u64) -> Result<Option<u64>> {
     for block in block_sizes(disk) {
         let Some(lba) = (end / u64::from(block)).checked_sub(1) else {
             continue;
@@ -248,7 +249,7 @@ pub fn recorded_by_backup(disk: &dyn BlockDevice, end: u64) -> Result<Option<u64
 
 /// Returns true if both copies are valid and agree, and the backup is at the place stated by the
 /// primary; `None` if there is no valid primary.
-pub fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
+pub(crate) fn are_copies_whole(disk: &dyn BlockDevice) -> Result<Option<bool>> {
     for block in block_sizes(disk) {
         if let Ok(primary) = read_copy(disk, block, PRIMARY)? {
             let backup = read_backup(disk, block, primary.header.alternate_lba)?;

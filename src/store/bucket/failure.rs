@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_past_the_end_are_told_by_code_or_status() {
+    fn ranges_past_the_end_are_recognized_by_code_or_status() {
         assert!(past_the_end(&generic(
             "status code: 416 Range Not Satisfiable: "
         )));

@@ -86,7 +86,7 @@ impl BucketOptions {
     ///
     /// [`Kind::NotFound`](crate::Kind) for a named profile that is in no file, [`Kind::Unsupported`](crate::Kind) for one
     /// whose keys come from a program or a login.
-    pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+    pub(crate) fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let get = |name: &str| variable(name).filter(|value| !value.is_empty());
         let is_true = |name: &str| {
             get(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")

@@ -158,7 +158,7 @@ impl Shared {
                 // Removed first: afterwards no late request can copy from these objects.
                 self.clear(log)?;
             }
-            self.tell(log, BTreeMap::new())?;
+            self.record_names(log, BTreeMap::new())?;
         }
         let (large, mut files): (Vec<_>, Vec<_>) = files
             .into_iter()
@@ -169,7 +169,7 @@ impl Shared {
             self.make_independent(log, &mut files[..some])?;
             let done = self.copy_some(&files[..some], advanced)?;
             files.retain(|(name, _)| !done.contains_key(name));
-            self.tell(log, done)?;
+            self.record_names(log, done)?;
         }
         for file in large {
             let mut file = [file];
@@ -181,7 +181,7 @@ impl Shared {
             let [(name, file)] = file;
             let now = self.copy_large(log, &name, &file, advanced)?;
             let _moving = self.moving();
-            self.tell(log, BTreeMap::from([(name, now)]))?;
+            self.record_names(log, BTreeMap::from([(name, now)]))?;
         }
         while !gone.is_empty() {
             let proved = SoleWriterProof::now();
@@ -191,7 +191,7 @@ impl Shared {
                 self.objects.remove(&name)?;
                 done.insert(name, Name::Done);
             }
-            self.tell(log, done)?;
+            self.record_names(log, done)?;
         }
         let cleared = self.clear(log)?;
         Ok(Checkpointed {
@@ -203,7 +203,7 @@ impl Shared {
 
     /// Commits the new objects of unchanged files; success proves that no other writer has taken
     /// over.
-    fn tell(&self, log: &mut Log, names: BTreeMap<String, Name>) -> Result<()> {
+    fn record_names(&self, log: &mut Log, names: BTreeMap<String, Name>) -> Result<()> {
         let moved: Vec<_> = names
             .iter()
             .map(|(name, now)| {
@@ -248,7 +248,7 @@ impl Shared {
         if names.is_empty() {
             Ok(())
         } else {
-            self.tell(log, names)
+            self.record_names(log, names)
         }
     }
 
@@ -303,7 +303,7 @@ impl Shared {
         file: &FileState,
         advanced: &Advanced<'_>,
     ) -> Result<Name> {
-        let mut prove = || self.tell(log, BTreeMap::new());
+        let mut prove = || self.record_names(log, BTreeMap::new());
         if let Some(object) = self.only_object(file)? {
             prove()?;
             self.objects.copy(&object.key(), name)?;

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed() {
+    fn permitted_uses() {
         for (path, code) in [
             ("src/lib.rs", "pub use crate::ops::x;"),
             (
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not() {
+    fn refused_uses() {
         for (path, code, expected) in [
             (
                 "crates/core/src/device/mod.rs",

@@ -85,8 +85,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 /// * a type with a lock or an atomic has no fields that other modules of the crate see;
 /// * every on-disk structure names its source;
 /// * every dependency comes from crates.io;
-/// * messages have none of the banned phrases, and no more than three types of a crate have one
-///   name;
+/// * messages and names of tests have none of the banned phrases, and no more than three types of a
+///   crate have one name;
 /// * tests that `cargo test` leaves out, and the steps of `scripts/test`, have a tier and a reason;
 /// * the conformance suites cover every device and every store, or a reason says why not;
 /// * a crash test covers every rename, or a reason says why not;
@@ -107,6 +107,7 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
             faults.extend(owners::check(file));
             faults.extend(source::check(file));
             faults.extend(words::check(file));
+            faults.extend(words::check_tests(file));
         }
         faults.extend(tiers::check(file));
         faults.extend(machine::check(file, machine));

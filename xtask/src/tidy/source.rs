@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed() {
+    fn permitted_texts() {
         for (path, code) in [
             (
                 "src/device/mod.rs",
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not() {
+    fn refused_texts() {
         for (path, code, expected) in [
             (
                 "src/a.rs",

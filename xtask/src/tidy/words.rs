@@ -1,4 +1,4 @@
-//! Words in messages, names of types, and subjects of commits.
+//! Words in messages, names of types and tests, and subjects of commits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,6 +31,20 @@ const BANNED: [(&str, &str); 14] = [
 
 /// Predicates that a message must not begin with: they lack the subject or the finding.
 const BANNED_STARTS: [&str; 3] = ["is no ", "is none", "are no "];
+
+/// Parts that the name of a test must not have, each with the words to write instead.
+const BANNED_TEST_NAMES: [(&str, &str); 7] = [
+    ("_told", "say reported or distinguished"),
+    ("_tells_", "say reports or shows"),
+    ("makes_no_sense", "say malformed or invalid"),
+    ("cut_short", "say truncated"),
+    ("left_alone", "say unchanged or skipped"),
+    ("gone_on", "say resumed"),
+    ("nobody", "name the subject"),
+];
+
+/// Names of tests that do not say what is tested.
+const EMPTY_TEST_NAMES: [&str; 3] = ["what_cannot_be", "what_is_not", "what_is_allowed"];
 
 /// Constructors of errors; the last text in a call is the message.
 const CONSTRUCTORS: [&str; 7] = [
@@ -112,6 +126,34 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
         }
     }
     faults
+}
+
+/// Returns the faults of the names of tests in one file.
+pub(super) fn check_tests(file: &Text) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (line, name) in test_names(&file.text) {
+        for (part, instead) in BANNED_TEST_NAMES {
+            if name.contains(part) {
+                faults.push(file.fault(line, format!("the test {name}: {instead}")));
+            }
+        }
+        if EMPTY_TEST_NAMES.contains(&name) {
+            faults.push(file.fault(line, format!("the test {name}: name what is tested")));
+        }
+    }
+    faults
+}
+
+/// Returns the names of the functions after `#[test]`, with their lines.
+fn test_names(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_test = false;
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
+        let code = line.trim_start();
+        is_test |= code.starts_with("#[test]");
+        let (_, name) = code.split_once("fn ").filter(|_| is_test)?;
+        is_test = false;
+        Some((number, name.split(['(', '<']).next()?))
+    })
 }
 
 /// Returns the messages of all calls of constructors of errors, and of variables for them, with their
@@ -467,6 +509,19 @@ mod tests {
         assert!(faults("tests/a.rs", code).is_empty());
         let test = format!("fn b() {{}}\n\n#[cfg(test)]\nmod tests {{\n{code}}}\n");
         assert!(faults("src/a.rs", &test).is_empty());
+    }
+
+    #[test]
+    fn names_of_tests_say_what_is_tested() {
+        let code = "#[test]\nfn holes_are_told() {}\n\n#[test]\n#[cfg(unix)]\nfn what_cannot_be() {}\n\n\
+            fn nobody() {}\n\n#[test]\nfn holes_are_reported() {}\n";
+        assert_eq!(
+            shown(check_tests(&text("tests/a.rs", code))),
+            [
+                "tests/a.rs:2: the test holes_are_told: say reported or distinguished",
+                "tests/a.rs:6: the test what_cannot_be: name what is tested"
+            ]
+        );
     }
 
     #[test]

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_told_of() {
+    fn this_process_is_measured() {
         let watched = MeasuredProcess::new(std::process::id());
         let until = HostClock::default();
         let mut sum = 0_u64;
@@ -181,7 +181,7 @@ mod tests {
 
     /// Threads that have ended are still part of the maximum.
     #[test]
-    fn the_most_threads_are_told() {
+    fn the_maximum_of_threads_is_reported() {
         let watched = MeasuredProcess::new(std::process::id());
         let before = watched.so_far().unwrap().threads;
         thread::scope(|scope| {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_is_not_told_of() {
+    fn an_ended_process_is_not_measured() {
         let mut child = Command::new("sleep")
             .arg("60")
             .stdin(Stdio::null())

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_dropped_or_it_is_told_that_it_was_not() {
+    fn a_file_is_dropped_from_the_cache_or_reported_as_cached() {
         let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = scratch.path().join("file");
         std::fs::write(&path, vec![1; 1 << 20]).unwrap();

@@ -43,7 +43,7 @@ mod tests {
     use super::quoted;
 
     #[test]
-    fn what_would_end_a_cell_is_quoted() {
+    fn separators_in_cells_are_quoted() {
         assert_eq!(quoted("a"), "a");
         assert_eq!(quoted("UDSB, \"new\""), "\"UDSB, \"\"new\"\"\"");
     }

@@ -245,7 +245,7 @@ mod tests {
     ];
 
     #[test]
-    fn colors_can_be_seen_and_told_apart() {
+    fn colors_can_be_seen_and_distinguished() {
         let colors: Vec<&str> = COLORS
             .iter()
             .map(|(_, color)| *color)

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told_and_what_does_not() {
+    fn differences_and_their_absence_are_recognized() {
         let verdict = |ours: f64, theirs: f64, share: f64| {
             Ratio::of(&series(ours, share, 1), &series(theirs, share, 2))
                 .unwrap()

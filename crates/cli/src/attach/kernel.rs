@@ -28,7 +28,7 @@ impl EventReceiver for FailurePrinter {
 
 /// Creates a kernel device for the disk; `on_end` is called when it is removed. Returns `None` if
 /// the kernel has no such devices.
-pub(super) fn give(
+pub(super) fn create_device(
     image: &Image,
     output: &Output,
     on_end: impl FnOnce() + Send + 'static,
@@ -49,7 +49,7 @@ pub(super) fn give(
 }
 
 /// Removes the device, after writing the data of its mounted volumes.
-pub(super) fn take_away(disk: KernelDisk) -> bandsaw::Result<()> {
+pub(super) fn remove_device(disk: KernelDisk) -> bandsaw::Result<()> {
     for mount in mounts_of(disk.id()) {
         // The disk reports data that cannot be written.
         let _ = File::open(&mount.path).map(|folder| rustix::fs::syncfs(&folder));

@@ -30,7 +30,7 @@ pub(crate) use background::launch;
 #[cfg(target_os = "linux")]
 pub(crate) use detach::detach;
 #[cfg(target_os = "linux")]
-pub(crate) use server::{MountPlan, ServerTask, serve, tell};
+pub(crate) use server::{MountPlan, ServerTask, print, serve};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unsupported::{detach, launch};
 

@@ -21,6 +21,7 @@ use bandsaw_registry::{Entry, Mount, Part, Registration, Registry, Use};
 use super::default_mount_point::{self, ChosenMountPoint};
 use super::mountables::{self, Mountable};
 use super::{Attached, AttachedVolume, background, kernel};
+use crate::checksum_args::VerifyArgs;
 use crate::commands::timemachine::host_folder;
 use crate::commands::trim;
 use crate::failure::{Failure, Outcome};
@@ -28,7 +29,6 @@ use crate::in_use::{self, whole_name};
 use crate::output::Output;
 use crate::signals::{self, Signals};
 use crate::source::OpenArgs;
-use crate::verifying::VerifyArgs;
 
 /// Length of the blank disk that stands for a folder of this host, in bytes: a sector.
 const NO_DISK: usize = 512;
@@ -76,7 +76,7 @@ pub(crate) enum MountPlan {
 pub(crate) fn serve(
     job: &ServerTask<'_>,
     output: &Output,
-    tell: impl FnOnce(&Attached) -> Outcome,
+    print: impl FnOnce(&Attached) -> Outcome,
 ) -> Outcome {
     if job.background {
         background::end_with_launcher()?;
@@ -97,7 +97,7 @@ pub(crate) fn serve(
         .and_then(|()| publish(&mut registration, job, &image, &attached, &session))
         .and_then(|()| match job.background {
             true => background::report_ready(&attached, &log_of(&registry, registration.device())),
-            false => tell(&attached),
+            false => print(&attached),
         });
     job.opening.forget_keys();
     if begun.is_ok() {
@@ -251,7 +251,7 @@ impl ActiveMount {
     fn end(self) -> bandsaw::Result<()> {
         match self {
             Self::Folder(mounted) => mounted.end(),
-            Self::Kernel(disk) => kernel::take_away(disk),
+            Self::Kernel(disk) => kernel::remove_device(disk),
         }
     }
 }
@@ -274,7 +274,7 @@ impl MountSession {
         trim(job, image, read_only, output);
         signals.check()?;
         let end = signals.sender()?;
-        let Some(disk) = kernel::give(image, output, move || signals::end(&end))? else {
+        let Some(disk) = kernel::create_device(image, output, move || signals::end(&end))? else {
             return Ok(None);
         };
         let mount_point = disk.id().path();
@@ -547,7 +547,7 @@ fn publish(
 }
 
 /// Prints the mount points.
-pub(crate) fn tell(attached: &Attached, output: &Output) -> Outcome {
+pub(crate) fn print(attached: &Attached, output: &Output) -> Outcome {
     output.done(attached, |out: &mut dyn Write| {
         for volume in &attached.volumes {
             let access = if volume.read_only { "  read-only" } else { "" };

@@ -214,7 +214,7 @@ impl CompactReport {
             allocated: done.after,
             reclaimed: done.before.saturating_sub(done.after),
             zeros: done.zeros,
-            holes: done.parts,
+            holes: done.can_punch,
             orphans: OrphanInfo::new(&done.orphans),
             refused: SkippedVolumeInfo::all(&done.refused),
         }

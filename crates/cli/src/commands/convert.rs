@@ -21,14 +21,14 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::check::COPY_AGAIN;
+use crate::checksum_args::VERIFY_HINT;
 use crate::encrypting::{Cipher, DecryptArgs, NewEncryptionArgs};
 use crate::failure::{Advise, Failure, Outcome};
+use crate::new_container::{self, Container, file_mode};
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
-use crate::target::{self, Container, file_mode};
-use crate::verifying::VERIFY_HINT;
 use crate::{image_report, info_text, missing_contents};
 
 /// Convert an image to another format or band size
@@ -211,7 +211,7 @@ impl Convert {
             }
             return self.to_standard_output(&output.aside());
         }
-        let target = target::place(target)?;
+        let target = new_container::place(target)?;
         let is_same = is_same(self.source.as_ref(), &target);
         let refused = |hint: &'static str| {
             let error = Error::conflict("convert", "source and target are the same image");
@@ -373,7 +373,7 @@ impl Convert {
                 Failure::from(error).hint("run the command again to resume")
             }
             Kind::Conflict if error.reason() == Some(Reason::PartialExists) => error.into(),
-            _ => target::advise(error, &self.container),
+            _ => new_container::advise(error, &self.container),
         }
     }
 

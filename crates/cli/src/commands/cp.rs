@@ -17,13 +17,13 @@ use serde::Serialize;
 
 use super::extract;
 use crate::change::{self, ChangeArgs};
+use crate::checksum_args::{self, VerifyArgs};
 use crate::compressing::LevelCompressionArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, ImageLocation, normal};
 use crate::text::counted;
-use crate::verifying::{self, VerifyArgs};
 
 /// Copy files out of an image, into one, or between two
 ///
@@ -151,7 +151,7 @@ impl Cp {
                 let done = change::change(&target, &self.opening, output, |fs| {
                     self.put(fs, &target, found, &bar)
                 })?;
-                verified = verification.map_or(Ok(()), |sums| verifying::finish(sums, output));
+                verified = verification.map_or(Ok(()), |sums| checksum_args::finish(sums, output));
                 done
             }
         } else {

@@ -23,10 +23,10 @@ use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs}
 use crate::failure::{Failure, Outcome};
 use crate::headings::COMPRESSION;
 use crate::network_args::NetworkArgs;
+use crate::new_container::{self, Container};
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
-use crate::target::{self, Container};
 use crate::{image_report, info_text};
 
 /// Create an image, blank or filled from a folder or archive
@@ -196,7 +196,7 @@ impl FromStr for FileSystemArg {
 
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let image = target::place(&self.image)?;
+        let image = new_container::place(&self.image)?;
         let format = if self.is_streamed() {
             self.container.asked_format().unwrap_or_default()
         } else {
@@ -222,7 +222,7 @@ impl Create {
             look: None,
             resources: Vec::new(),
             network: self.network_args.reach().without_cache(),
-            mode: self.container.mode.map(target::file_mode),
+            mode: self.container.mode.map(new_container::file_mode),
             round_band_size: self.container.round,
         };
         // With --compress, --level is the level of the files, and of the image if it is compressed.
@@ -342,9 +342,12 @@ impl Create {
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
             let exists = Error::conflict("create", "already exists").because(Reason::Exists);
-            return Err(target::advise(exists.in_file(&self.image), &self.container));
+            return Err(new_container::advise(
+                exists.in_file(&self.image),
+                &self.container,
+            ));
         }
-        let passphrase = || (self.passphrase.choose(0)).map_err(target::advise_passphrase);
+        let passphrase = || (self.passphrase.choose(0)).map_err(new_container::advise_passphrase);
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 
@@ -465,7 +468,7 @@ impl Create {
             Kind::Corrupt if error.reason() == Some(Reason::NotAnArchive) => {
                 Failure::from(error).hint("use a folder or a tar archive as the source")
             }
-            _ => target::advise(error, &self.container),
+            _ => new_container::advise(error, &self.container),
         }
     }
 }

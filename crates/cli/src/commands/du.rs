@@ -300,7 +300,7 @@ impl BandsJson {
             packable: map.unused,
             reclaimable_whole: returns_whole,
             reclaimable_parts: returns_parts,
-            holes: map.parts,
+            holes: map.can_punch,
             unreclaimable: (free_whole + free_parts).saturating_sub(returns_whole + returns_parts),
             list: units
                 .map(|unit| UnitJson {

@@ -14,6 +14,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use crate::checksum_args::{self, VerifyArgs};
 use crate::failure::{Failure, Outcome, described};
 use crate::missing_contents;
 use crate::new_file::NewFile;
@@ -21,7 +22,6 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, ImageLocation, OpenArgs};
 use crate::text::counted;
-use crate::verifying::{self, VerifyArgs};
 
 /// Extract files of a volume to a folder or tar archive
 ///
@@ -176,7 +176,7 @@ pub(super) fn note_unverified(
     output: &Output,
 ) {
     if output.json() && verifying.leaves_out(image, whole) {
-        let note = Error::unsupported("extract", verifying::NOT_VERIFIED).in_file(image.path());
+        let note = Error::unsupported("extract", checksum_args::NOT_VERIFIED).in_file(image.path());
         done.notes.push(note);
         done.note_count += 1;
     }
@@ -191,13 +191,13 @@ pub(super) fn report(
     overwrite: bool,
     output: &Output,
 ) -> Outcome {
-    let verified = verification.map(|sums| verifying::finish(sums, output));
+    let verified = verification.map(|sums| checksum_args::finish(sums, output));
     let agrees = match &verified {
         Some(Err(failure)) if failure.kind() != Kind::Corrupt => None,
         Some(verified) => Some(verified.is_ok()),
         None => None,
     };
-    let reported = tell(path, done, agrees, output).map_err(|failure| match failure.kind() {
+    let reported = print(path, done, agrees, output).map_err(|failure| match failure.kind() {
         Kind::Conflict if !overwrite => failure.hint("use --overwrite to replace existing files"),
         _ => failure,
     });
@@ -211,7 +211,7 @@ pub(super) fn report(
 }
 
 /// Prints the result; fails if anything could not be extracted.
-fn tell(path: &str, mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome {
+fn print(path: &str, mut done: Exported, verified: Option<bool>, output: &Output) -> Outcome {
     let nothing_else = done.files + done.folders + done.symlinks == 0;
     if nothing_else && done.problem_count == 1 && done.problems.len() == 1 {
         // For a single object, its problem is the failure itself.

@@ -173,7 +173,7 @@ impl HealthVerb {
         };
         let mut all = Vec::new();
         for folder in &self.folders {
-            for found in health::named(Path::new(folder)) {
+            for found in health::find_bundles(Path::new(folder)) {
                 (&bar as &dyn Progress).check()?;
                 all.push(match found {
                     Ok(path) => Health::check(&path, &options, &bar)?,
@@ -215,18 +215,18 @@ impl HealthVerb {
             true => Ok(()),
             false => {
                 let now = all.iter().map(|one| (one.path.clone(), one.verdict));
-                health::of_changes(&self.on_change, self.places(), now, &report, output)
+                health::run_on_change(&self.on_change, self.places(), now, &report, output)
             }
         };
         let concluded = health::conclude("health", all.iter().map(|one| one.verdict).max());
-        health::conclude_both(concluded, notified, output)
+        health::conclude_with_command(concluded, notified, output)
     }
 
     /// Returns what tells runs over other folders apart.
     fn places(&self) -> Vec<String> {
         let folders = self.folders.iter();
         let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
-        health::places("health", folders)
+        health::run_key("health", folders)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
-use crate::{image_report, in_use, info_text, map};
+use crate::{band_map, image_report, in_use, info_text};
 
 /// Show the format, layers and volumes of an image
 ///
@@ -132,7 +132,7 @@ impl Info {
                 info_text::write(&report, output, out)?;
                 drawing
                     .as_ref()
-                    .map_or(Ok(()), |drawing| map::write(drawing, output, out))
+                    .map_or(Ok(()), |drawing| band_map::write(drawing, output, out))
             },
         )?;
         image_report::warn(&report, output);

@@ -70,7 +70,7 @@ impl EnableJournal {
         enabled.advise(Kind::Limit, || {
             "enlarge the volume, or delete files".to_owned()
         })?;
-        tell(&address.image.to_string(), volume, output)
+        print(&address.image.to_string(), volume, output)
     }
 }
 
@@ -82,7 +82,7 @@ impl DisableJournal {
             .disable_journal()
             .inspect_err(|error| warn_if_durable(error, output))
             .map_err(|error| error.in_file(image.path()))?;
-        tell(&address.image.to_string(), volume, output)
+        print(&address.image.to_string(), volume, output)
     }
 }
 
@@ -99,7 +99,7 @@ fn volume<'a>(image: &'a Image, address: &Address) -> Outcome<&'a Volume> {
     })
 }
 
-fn tell(path: &str, volume: &Volume, output: &Output) -> Outcome {
+fn print(path: &str, volume: &Volume, output: &Output) -> Outcome {
     let info = volume.open()?.volume();
     let report = JournalReport {
         path: path.to_owned(),

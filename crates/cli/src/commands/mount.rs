@@ -8,11 +8,11 @@ use bandsaw_registry::Use;
 use clap::{Args, ValueHint};
 
 use crate::attach::{self, MountPlan, ServerTask};
+use crate::checksum_args::VerifyArgs;
 use crate::failure::{Failure, Outcome};
 use crate::mount_helper::{self, MOUNT_OPTIONS};
 use crate::output::Output;
 use crate::source::{self, OpenArgs};
-use crate::verifying::VerifyArgs;
 
 /// Mount a volume on a folder
 ///
@@ -121,13 +121,13 @@ impl MountArgs {
     /// server.
     pub(crate) fn run(&self, verb: &str, job: &ServerTask<'_>, output: &Output) -> Outcome {
         if self.foreground || self.serving {
-            return attach::serve(job, output, |attached| attach::tell(attached, output));
+            return attach::serve(job, output, |attached| attach::print(attached, output));
         }
         let args = mount_helper::translated(std::env::args_os().collect())
             .into_iter()
             .skip(1)
             .collect();
-        attach::tell(&attach::launch(&attach::as_server(args, verb))?, output)
+        attach::print(&attach::launch(&attach::as_server(args, verb))?, output)
     }
 }
 

@@ -216,13 +216,13 @@ fn write(
         let files = counted(files as u64, "file", "files");
         writeln!(out, "{verb}: an interrupted repair ({files} restored)")?;
     }
-    let mut tell = |what: &str, lines: &[String]| {
+    let mut print = |what: &str, lines: &[String]| {
         lines
             .iter()
             .try_for_each(|line| writeln!(out, "{what}: {}", output.text(line)))
     };
-    tell("found", &texts(&report.problems))?;
-    tell(
+    print("found", &texts(&report.problems))?;
+    print(
         match (report.dry_run, is_stopped) {
             (true, _) => "would repair",
             (false, true) => "not repaired",
@@ -234,7 +234,7 @@ fn write(
             .map(|step| step.text.clone())
             .collect::<Vec<_>>(),
     )?;
-    tell("left", &texts(&report.refused))?;
+    print("left", &texts(&report.refused))?;
     let shown = if report.losses_path.is_some() {
         SHOWN
     } else {
@@ -245,12 +245,12 @@ fn write(
         ("possible loss", &report.possible_losses),
     ] {
         let messages = list.iter().take(shown).map(|lost| lost.message.clone());
-        tell(what, &messages.collect::<Vec<_>>())?;
+        print(what, &messages.collect::<Vec<_>>())?;
         if let Some(more) = list.len().checked_sub(shown).filter(|more| *more > 0) {
-            tell(what, &[format!("{more} more")])?;
+            print(what, &[format!("{more} more")])?;
         }
     }
-    tell("undecided", &texts(report.undecided.as_slice()))?;
+    print("undecided", &texts(report.undecided.as_slice()))?;
     let describe = |choice: &AlternativeInfo| {
         let options: Vec<_> = choice
             .assume
@@ -260,7 +260,7 @@ fn write(
         format!("{}  ({})", options.join(" "), choice.message)
     };
     let choices: Vec<_> = report.alternatives.iter().map(describe).collect();
-    tell("alternative", &choices)?;
+    print("alternative", &choices)?;
     // Without a change, what remains is what was found.
     if report.outcome == code(Done::Repaired.name()) {
         let what = if report.dry_run {
@@ -268,7 +268,7 @@ fn write(
         } else {
             "remains"
         };
-        tell(what, &texts(&report.remaining))?;
+        print(what, &texts(&report.remaining))?;
     }
     if let Some(undo) = &report.undo_path {
         let undo = output.name(undo);

@@ -168,7 +168,7 @@ impl Serve {
                     let source = std::io::Error::from(error.kind());
                     Err(Error::io("serve", "start a thread", source).into())
                 }
-                None => tell(&report, output),
+                None => print(&report, output),
             };
             if reported.is_ok() {
                 signals.wait();
@@ -363,7 +363,7 @@ fn publish(
 }
 
 /// Prints the addresses once the server accepts connections.
-fn tell(report: &ServeReport, output: &Output) -> Outcome {
+fn print(report: &ServeReport, output: &Output) -> Outcome {
     output.done(report, |out| {
         for export in &report.exports {
             for uri in &export.uris {

@@ -145,7 +145,7 @@ impl TrimReport {
             allocated_before: trimmed.before,
             allocated: trimmed.after,
             reclaimed: trimmed.before.saturating_sub(trimmed.after),
-            holes: trimmed.parts,
+            holes: trimmed.can_punch,
             volumes: volumes.collect(),
         }
     }

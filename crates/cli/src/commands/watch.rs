@@ -175,7 +175,11 @@ impl Watch {
             let notified = self.notify(&config, &done, output);
             if self.once {
                 drop(bar);
-                return health::conclude_both(health::conclude("watch", worst), notified, output);
+                return health::conclude_with_command(
+                    health::conclude("watch", worst),
+                    notified,
+                    output,
+                );
             }
             // The next round tries again.
             if let Err(failure) = notified {
@@ -194,11 +198,11 @@ impl Watch {
         if config.on_change.is_empty() {
             return Ok(());
         }
-        let places = health::places("watch", [self.config.to_string_lossy().into_owned()]);
+        let places = health::run_key("watch", [self.config.to_string_lossy().into_owned()]);
         let now = done.bundles.iter();
         let now = now.map(|one| (one.path.clone(), one.verdict));
         let command: Vec<_> = config.on_change.iter().map(OsString::from).collect();
-        health::of_changes(&command, places, now, done, output)
+        health::run_on_change(&command, places, now, done, output)
     }
 
     fn config(&self) -> Outcome<Config> {

@@ -59,7 +59,7 @@ fn run(call: &Call) -> Outcome {
 pub(super) fn attach(call: &Call, image: &str) -> Outcome {
     let is_whole = !call.has("shadow") && !call.has("section");
     if let Some(entry) = attached(image)?.filter(|_| is_whole) {
-        return tell(call, &entry);
+        return print(call, &entry);
     }
     let mut words: Vec<OsString> = ["attach", "--serving", "--folders", image]
         .map(Into::into)
@@ -152,7 +152,7 @@ pub(super) fn begin(call: &Call, image: &str, words: &[OsString]) -> Outcome {
             let entry = entries
                 .pop()
                 .ok_or_else(|| Error::not_found("attach", device))?;
-            tell(call, &entry)
+            print(call, &entry)
         }
     }
 }
@@ -173,7 +173,7 @@ fn attached(image: &str) -> Outcome<Option<Entry>> {
 
 /// Prints the device and its volumes, in the three columns that programs expect, or as a property
 /// list.
-fn tell(call: &Call, entry: &Entry) -> Outcome {
+fn print(call: &Call, entry: &Entry) -> Outcome {
     let entities = entities(entry);
     if call.has("plist") {
         let entities = entities.iter().map(Entity::plist).collect();

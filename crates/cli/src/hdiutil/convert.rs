@@ -12,8 +12,8 @@ use super::table::{COMMON, ENCRYPTING, KEYS, OVERWRITE, PLIST, PUPPET, Verb};
 use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::encrypting::{DecryptArgs, NewEncryptionArgs};
 use crate::failure::Outcome;
+use crate::new_container::Container;
 use crate::passphrase::NewPassphrase;
-use crate::target::Container;
 
 const OPTIONS: &str = "
 -format *code*{UDRW|UDRO|UDCO|UDZO|UDBZ|ULFO|ULMO|UDTO|UDSP|UDSB} | done | UDRW, UDRO, UDCO, UDZO, UDBZ, ULFO, ULMO, UDTO, UDSP, UDSB; UFBI is refused

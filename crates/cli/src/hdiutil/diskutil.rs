@@ -17,9 +17,9 @@ use crate::commands::passwd;
 use crate::commands::resize::Resize;
 use crate::encrypting::{Cipher, DecryptArgs};
 use crate::failure::Outcome;
+use crate::new_container::Container;
 use crate::passphrase::{NewPassphrase, Passphrase};
 use crate::source;
-use crate::target::Container;
 
 const STDINPASS: &str = "
 -stdinpass -stdinpassphrase | done | reads passphrases from standard input, each up to a NUL

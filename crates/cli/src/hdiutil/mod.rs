@@ -138,7 +138,7 @@ fn call(tool: AppleCli, verbs: &[&'static Verb], words: &[OsString]) -> u8 {
         Ok(()) => 0,
         Err(failure) => {
             if !is_quiet {
-                tell(tool, &name, &failure);
+                print(tool, &name, &failure);
             }
             let ends_use = ["detach", "eject", "unmount", "unmountDisk"]
                 .contains(&name.trim_start_matches('-'));
@@ -179,7 +179,7 @@ fn dispatch(verb: &'static Verb, words: &[OsString]) -> Outcome {
 
 /// Prints the message of hdiutil, which programs look for, and then the more precise one of
 /// bandsaw.
-fn tell(tool: AppleCli, verb: &str, failure: &Failure) {
+fn print(tool: AppleCli, verb: &str, failure: &Failure) {
     let verb = verb.trim_start_matches('-');
     let words = match failure.kind() {
         Kind::Conflict if ["detach", "eject", "unmount", "unmountDisk"].contains(&verb) => {

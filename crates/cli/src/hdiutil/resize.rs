@@ -37,7 +37,7 @@ pub(super) const VERB: Verb = Verb {
 fn run(call: &Call) -> Outcome {
     let asked = ["size", "sectors"].iter().any(|option| call.has(option));
     if call.has("limits") || !asked {
-        return tell_limits(call);
+        return print_limits(call);
     }
     call.check_pairs(&[["imageonly", "partitiononly"], ["growonly", "shrinkonly"]])?;
     let volume = match call.value("partitionID") {
@@ -80,7 +80,7 @@ fn run(call: &Call) -> Outcome {
     .resize(&address, &call.output)
 }
 
-fn tell_limits(call: &Call) -> Outcome {
+fn print_limits(call: &Call) -> Outcome {
     let (image, _) = call.open()?;
     let found = limits(&image, None)?;
     let sizes = [

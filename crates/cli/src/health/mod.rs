@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::causes::Samba;
 use self::known::{Contents, KnownBundle};
-pub(crate) use self::notify::{of_changes, places};
+pub(crate) use self::notify::{run_key, run_on_change};
 pub(crate) use self::open_files::OpenFiles;
 use crate::commands::soundness;
 use crate::failure::{Failure, Outcome};
@@ -132,7 +132,11 @@ pub(crate) fn conclude(layer: &'static str, worst: Option<Verdict>) -> Outcome {
 }
 
 /// Returns the conclusion of a round, also if the command that tells of changes failed.
-pub(crate) fn conclude_both(concluded: Outcome, notified: Outcome, output: &Output) -> Outcome {
+pub(crate) fn conclude_with_command(
+    concluded: Outcome,
+    notified: Outcome,
+    output: &Output,
+) -> Outcome {
     match (concluded, notified) {
         (Ok(()), notified) => notified,
         (concluded, Ok(())) => concluded,
@@ -156,7 +160,7 @@ pub(crate) fn bundles(folder: &Path) -> Vec<Result<PathBuf, (PathBuf, Error)>> {
 }
 
 /// Returns the bundle at `path`, or those in the folder there.
-pub(crate) fn named(path: &Path) -> Vec<Result<PathBuf, (PathBuf, Error)>> {
+pub(crate) fn find_bundles(path: &Path) -> Vec<Result<PathBuf, (PathBuf, Error)>> {
     match bundle_kind(path) {
         Ok(FolderKind::Bundle) => vec![Ok(path.to_owned())],
         _ => bundles(path),

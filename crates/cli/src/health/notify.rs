@@ -61,7 +61,7 @@ struct Notice<'a, T> {
 /// Runs `command` if a verdict has changed since the last run with these `places`, with the report
 /// and the changes as JSON on its standard input. The first run is compared with sound bundles. If
 /// the command fails, the changes are reported again by the next run.
-pub(crate) fn of_changes<T: Serialize>(
+pub(crate) fn run_on_change<T: Serialize>(
     command: &[OsString],
     places: Vec<String>,
     now: impl IntoIterator<Item = (String, Verdict)>,
@@ -90,7 +90,7 @@ pub(crate) fn of_changes<T: Serialize>(
 
 /// Returns what tells runs of a verb with other arguments apart: the same paths of bundles mean the
 /// same bundles if the working folder is the same.
-pub(crate) fn places(verb: &str, arguments: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn run_key(verb: &str, arguments: impl IntoIterator<Item = String>) -> Vec<String> {
     let folder = env::current_dir().unwrap_or_default();
     let first = [verb.to_owned(), folder.display().to_string()];
     first.into_iter().chain(arguments).collect()

@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_by_name() {
+    fn invalid_recipes_are_refused_by_name() {
         for (file, text, said) in [
             ("a.toml", "colour = 1", "colour"),
             ("a.toml", "icon-size = \"big\"", "icon-size"),

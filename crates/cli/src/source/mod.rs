@@ -14,7 +14,7 @@ use bandsaw::fs::hfsplus::DEFAULT_CACHE;
 use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut, Timestamp};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
 use bandsaw::ops::repair::{self, Mode};
-use bandsaw::ops::rewriting::WritableVolume;
+use bandsaw::ops::writable_volume::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};

@@ -106,7 +106,7 @@ fn plots_become_png_files_by_another_program() {
 
 /// An output file that is in the way is refused before the measurement.
 #[test]
-fn results_are_told_even_where_they_cannot_be_kept() {
+fn results_are_printed_even_where_they_cannot_be_saved() {
     let scratch = scratch();
     let child = std::process::Command::new(env!("CARGO_BIN_EXE_bandsaw"))
         .args([SHORT, &["--pause", "2", "-o", "run.json"]].concat())

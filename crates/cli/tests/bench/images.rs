@@ -330,7 +330,7 @@ fn sizes_of_bands_are_compared_with_each_other_and_with_one_file() {
 }
 
 #[test]
-fn space_is_told_round_by_round_whatever_the_way_to_the_image() {
+fn space_is_reported_round_by_round_whatever_the_way_to_the_image() {
     let scratch = scratch();
     let report = scratch.json(&images(&[
         "-o",

@@ -151,7 +151,7 @@ fn repair_restores_bundles() {
 /// A number of a sparse image's index that became zero hides a band: `check` warns, `compact` keeps
 /// the data and tells so, `repair` asks.
 #[test]
-fn a_hidden_band_is_told_and_kept() {
+fn a_hidden_band_is_reported_and_kept() {
     let scratch = Scratch::new();
     let bytes = |seed: u8| {
         (0..900_000_u32)
@@ -399,7 +399,7 @@ fn paths(facts: &serde_json::Value) -> BTreeSet<String> {
 
 /// A repair that loses files has to be asked for, and names every one of them.
 #[test]
-fn files_are_given_up_only_when_told_to() {
+fn files_are_given_up_only_on_request() {
     let scratch = Scratch::new();
     for number in 0..120 {
         scratch.write(
@@ -470,7 +470,7 @@ fn files_are_given_up_only_when_told_to() {
 
 /// Compressed files whose attributes are lost have lost their contents, though they still exist.
 #[test]
-fn contents_of_compressed_files_are_given_up_only_when_told_to() {
+fn contents_of_compressed_files_are_given_up_only_on_request() {
     let scratch = Scratch::new();
     for number in 0..60 {
         let text = format!("content of file {number}\n").repeat(40);

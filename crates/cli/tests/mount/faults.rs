@@ -215,8 +215,8 @@ fn a_full_host_says_so() {
 
 /// An image that is removed while it is mounted: no change counts as stored that is not.
 #[test]
-fn an_image_that_vanishes_is_told_of() {
-    let Some(host) = Host::new("an_image_that_vanishes_is_told_of") else {
+fn a_vanished_image_is_reported() {
+    let Some(host) = Host::new("a_vanished_image_is_reported") else {
         return;
     };
     for (name, gone) in [

@@ -245,8 +245,8 @@ fn a_window_is_laid_out() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused() {
-    let Some(scratch) = mounted("what_is_not_supported_is_refused", "HFS+") else {
+fn unsupported_options_are_refused() {
+    let Some(scratch) = mounted("unsupported_options_are_refused", "HFS+") else {
         return;
     };
     scratch.write("disk/file", "file");

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be() {
+    fn invalid_streams_are_refused() {
         // A repetition from before the start; one without a period; one without a number; a list
         // outside the block.
         let before = block(8, b"", &[], &[0], &[0], [0; TABLE]);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_to_the_same() {
+    fn chunks_decode_to_their_source() {
         let mut encoders = encoders();
         let config = ProptestConfig {
             cases: 64,

@@ -211,7 +211,7 @@ fn on_any_place_in_any_order() {
 }
 
 #[test]
-fn what_cannot_be() {
+fn invalid_attributes_are_refused() {
     let report = |error: Error| format!("{error:?}");
     let inline = |number, size, payload: &[u8]| {
         report(contents(&attribute(number, size, payload), no_fork).unwrap_err())
@@ -321,7 +321,7 @@ fn sizes_that_disagree_with_the_payload() {
 }
 
 #[test]
-fn what_is_a_plain_file() {
+fn compressed_files_are_recognized() {
     let value = attribute(3, 5, b"\xFFabcde");
     assert_eq!(
         Compression::parse(&value),

@@ -190,7 +190,7 @@ pub struct FileRange {
     pins: Vec<Box<dyn Pin>>,
 }
 
-/// A guard that keeps a lent range in place until it is dropped.
+/// A guard that keeps a file range in place until it is dropped.
 pub trait Pin: Send {}
 impl<T: Send> Pin for T {}
 
@@ -205,7 +205,7 @@ impl FileRange {
         }
     }
 
-    /// Keeps `guard` until the loan is dropped.
+    /// Keeps `guard` until the file range is dropped.
     #[must_use]
     pub fn holding(mut self, guard: impl Pin + 'static) -> Self {
         self.pins.push(Box::new(guard));

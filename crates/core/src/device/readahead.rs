@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_is_begun_once() {
+    fn the_next_range_is_requested_once() {
         let ahead = Readahead::default();
         let read = |first, last| ahead.reader().passes(first, last, WALK, || 3);
         assert!(read(0, 0).is_empty(), "one read is no walk");

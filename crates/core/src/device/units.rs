@@ -34,7 +34,7 @@ struct Shard {
 struct InUse {
     unit: u64,
     shared: u32,
-    /// Number of shared holds that are loans, which may be long-lived.
+    /// Number of shared holds that are pins, which may be long-lived.
     pinned: u32,
     exclusive: bool,
     /// Queue of the waiting threads, first come, first served.
@@ -47,7 +47,7 @@ enum UnitMode {
     Shared,
     Pinned,
     Exclusive,
-    /// Exclusive, but does not wait for loans.
+    /// Exclusive, but does not wait for pins.
     ExclusiveUnlessPinned,
 }
 
@@ -70,7 +70,7 @@ impl UnitLocks {
         }
     }
 
-    /// Acquires a shared lock of `unit` for a loan, which may be long-lived.
+    /// Acquires a shared lock of `unit` as a pin, which may be long-lived.
     pub fn pinned(self: &Arc<Self>, unit: u64) -> HeldUnit<Arc<Self>> {
         self.acquire(unit, UnitMode::Pinned);
         HeldUnit {
@@ -90,7 +90,7 @@ impl UnitLocks {
         }
     }
 
-    /// As [`exclusive`](Self::exclusive), but gives up if the unit is pinned: a loan may last, and
+    /// As [`exclusive`](Self::exclusive), but gives up if the unit is pinned: a pin may last, and
     /// be the caller's own.
     pub fn exclusive_unless_pinned(&self, unit: u64) -> Option<HeldUnit<&Self>> {
         let held = self.acquire(unit, UnitMode::ExclusiveUnlessPinned);
@@ -105,7 +105,7 @@ impl UnitLocks {
         &self.shards[to_usize(unit % SHARDS as u64)]
     }
 
-    /// Acquires a lock. Returns false if it is lent and `hold` does not wait for loans.
+    /// Acquires a lock. Returns false if it is pinned and `hold` does not wait for pins.
     fn acquire(&self, unit: u64, hold: UnitMode) -> bool {
         let shard = self.shard(unit);
         let mut in_use = shard.in_use.lock();
@@ -228,7 +228,7 @@ mod tests {
         drop(second);
         thread::scope(|scope| {
             let alone =
-                scope.spawn(|| drop(units.exclusive_unless_pinned(7).expect("it is not lent")));
+                scope.spawn(|| drop(units.exclusive_unless_pinned(7).expect("it is not pinned")));
             thread::sleep(Duration::from_millis(5));
             assert!(!alone.is_finished(), "somebody reads it");
             drop(first);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_stays_so_in_other_texts() {
+    fn secrets_are_masked_in_other_texts() {
         let secrets = Secrets::of("https://h/d.dmg?sig=abc");
         assert_eq!(
             secrets.mask("{\"image\": \"https://h/d.dmg?sig=abc\"}"),

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_darwin_are_told_apart() {
+    fn errors_of_darwin_are_distinguished() {
         let number = Errno::from_raw_os_error;
         assert!([45, 78, 102].map(number).into_iter().all(is_unsupported));
         assert!(!is_unsupported(number(22)) && is_unknown_fcntl(number(22)));

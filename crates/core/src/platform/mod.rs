@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_without_locks_is_told_from_an_error() {
+    fn a_file_system_without_locks_is_distinguished_from_an_error() {
         let unsupported = locked(Err(Errno::NOTSUP)).unwrap_err();
         assert_eq!(unsupported.kind(), io::ErrorKind::Unsupported);
         let failed = locked(Err(Errno::NOLCK)).unwrap_err();

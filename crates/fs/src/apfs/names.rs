@@ -105,7 +105,7 @@ mod tests {
     use crate::unicode::recorded::{IGNORABLE, LOOKUPS};
 
     #[test]
-    fn names_are_told_apart_as_by_macos_27() {
+    fn names_are_compared_as_by_macos_27() {
         for (stored, other, found) in LOOKUPS.into_iter().chain(IGNORABLE) {
             for (rules, volume) in [
                 (NameRules::CaseInsensitive, 'a'),

@@ -269,7 +269,7 @@ fn a_damaged_first_block_is_replaced_by_what_is_found_behind_it() {
 }
 
 #[test]
-fn an_image_cut_short_is_read_as_far_as_it_goes() {
+fn a_truncated_image_is_read_up_to_its_end() {
     let mut bytes = sample(NameRules::CaseInsensitive);
     bytes.truncate((at::CONTENTS as usize + 2) * BLOCK);
     let container = container(bytes).unwrap();

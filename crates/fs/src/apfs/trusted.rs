@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_speaks_against_it_is_told() {
+    fn maps_that_cannot_be_trusted_are_refused() {
         for (at, kind) in [(0x38, Kind::Unsupported), (0x4E0, Kind::Conflict)] {
             let device = sound();
             change(&device, |bytes| bytes[at] = 1);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_used_is() {
+    fn blocks_that_must_be_in_use_are_checked() {
         let map = striped(None);
         assert!(map.check_used(0, 17, "thing").is_ok());
         assert_eq!(

@@ -66,7 +66,7 @@ fn with_superblock(sums: ExtSums, change: impl FnOnce(&mut SuperblockRaw)) -> Ve
 }
 
 #[test]
-fn ext_out_of_order_is_left_alone() {
+fn unclean_ext_is_refused() {
     let changes: [fn(&mut SuperblockRaw); 5] = [
         |raw| raw.state = 0.into(),
         |raw| raw.state = 3.into(),
@@ -190,7 +190,7 @@ fn fat_is_free_only_if_both_tables_say_so() {
 }
 
 #[test]
-fn fat_out_of_order_is_left_alone() {
+fn unclean_fat_is_refused() {
     // The flags of the boot sector, then the two bits of entry 1.
     for (width, at, bits) in [
         (Width::Fat12, 0x25, 1),
@@ -343,7 +343,7 @@ fn log(major: u16, client: u16, flags: u16) -> Vec<u8> {
 }
 
 #[test]
-fn ntfs_out_of_order_is_left_alone() {
+fn unclean_ntfs_is_refused() {
     let mut torn = log(1, 0xFFFF, 0);
     torn[4096] = 0;
     for bytes in [

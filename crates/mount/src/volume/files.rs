@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::fs::{FileSystem, Fork, NodeId, UF_COMPRESSED};
 use bandsaw::ops::compress::{self, CompressOptions};
-use bandsaw::ops::rewriting::WritableVolume;
+use bandsaw::ops::writable_volume::WritableVolume;
 use bandsaw::progress::Silent;
 use bandsaw::sync::{Mutex, RwLock};
 use bandsaw::{Error, Kind, Result};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bandsaw::device::ExtentKind;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId, Timestamp, hfsplus};
-use bandsaw::ops::rewriting::WritableVolume;
+use bandsaw::ops::writable_volume::WritableVolume;
 use fuser::{
     Errno, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     OpenAccMode, OpenFlags, ReplyEntry, Request,

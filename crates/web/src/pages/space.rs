@@ -250,7 +250,7 @@ mod tests {
                 .collect(),
             stray: Vec::new(),
             unused: 0,
-            parts: true,
+            can_punch: true,
         }
     }
 

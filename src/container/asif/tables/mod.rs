@@ -306,7 +306,7 @@ impl Tables {
             self.geometry.in_file(chunk, 0..self.geometry.chunk_bytes()),
         );
         blank
-            .inspect_err(|_| space.give_back(chunk))
+            .inspect_err(|_| space.free_chunk(chunk))
             .map(|()| chunk)
     }
 

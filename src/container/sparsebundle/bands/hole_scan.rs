@@ -87,7 +87,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_look_at_the_folder_tells_what_a_million_looks_would() {
+    fn one_listing_finds_the_holes_that_lookups_find() {
         let store = Arc::new(MemoryStore::default());
         let len = 1_000_000 * MIB;
         let bundle = Bundle::create(

@@ -390,12 +390,12 @@ impl Bands {
         else {
             return Ok(None);
         };
-        let lent = band
+        let file_range = band
             .file
             .file_range(piece.within.start..piece.within.start + run.len)?;
         // Keeps the slot in the cache, so that a truncation of the band uses the same file object
-        // and sees the loan.
-        Ok(lent.map(|lent| lent.holding(slot.clone())))
+        // and sees the pin.
+        Ok(file_range.map(|file_range| file_range.holding(slot.clone())))
     }
 
     fn slot(&self, index: BandIndex) -> Result<Arc<Slot>> {

@@ -155,7 +155,7 @@ impl Band {
         Ok(())
     }
 
-    /// Truncates the part that was grown ahead. None of it is lent, because it holds no data.
+    /// Truncates the part that was grown ahead. None of it is pinned, because it holds no data.
     fn trim(&mut self) -> Result<()> {
         let stored = self.stored();
         if stored < self.len {

@@ -273,7 +273,7 @@ impl Progress for StopAfter {
 }
 
 #[test]
-fn it_can_be_stopped_and_gone_on_with() {
+fn a_change_can_be_stopped_and_resumed() {
     let (mut between, mut untouched) = (0, 0);
     for patience in 0..40 {
         let case = StoreCase::new(Arc::new(MemoryStore::default()), MIB, patience % 2 == 1);
@@ -472,7 +472,7 @@ fn maps_of_blocks_go_with_their_bands() {
 }
 
 #[test]
-fn a_list_that_makes_no_sense_is_refused() {
+fn a_malformed_list_is_refused() {
     let state = Rebanding {
         size: DISK,
         version: Version::One,

@@ -232,7 +232,7 @@ fn a_band_truncated_within_a_cipher_block_is_used_up_to_it() {
         [[8; 100], [9; 100], [8; 100]].concat()
     );
     let stored = bundle.stored(&Silent).unwrap();
-    bundle.give_back(&stored, &(0..2 * BAND), true).unwrap();
+    bundle.free_range(&stored, &(0..2 * BAND), true).unwrap();
     assert_eq!(len_of(&store, "bands/1"), Some(4096 + 512));
 
     let problems = bundle.survey(&Silent).unwrap().problems;

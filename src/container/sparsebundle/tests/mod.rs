@@ -337,7 +337,7 @@ fn cutting_removes_bands_and_tails() {
 }
 
 #[test]
-fn encrypted_bundles_are_told_by_their_token() {
+fn encrypted_bundles_are_recognized_by_their_token() {
     let (store, bundle) = create(BAND);
     drop(bundle);
     for token in [
@@ -358,7 +358,7 @@ fn encrypted_bundles_are_told_by_their_token() {
 }
 
 #[test]
-fn stray_files_are_told_and_kept() {
+fn stray_files_are_reported_and_kept() {
     let (store, bundle) = create(4 * BAND);
     for name in [
         "bands/A",
@@ -433,18 +433,18 @@ fn a_loan_shows_the_file_of_a_band() {
         "nothing is stored"
     );
     bundle.write_at(BAND, &vec![1; 8192]).unwrap();
-    let lent = bundle.file_range(BAND + 4096..4 * BAND).unwrap().unwrap();
-    assert_eq!((lent.offset, lent.len), (4096, 4096));
+    let file_range = bundle.file_range(BAND + 4096..4 * BAND).unwrap().unwrap();
+    assert_eq!((file_range.offset, file_range.len), (4096, 4096));
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| bundle.set_len(BAND + 512, AfterDiscard::Zeros));
         while bundle.info().len != BAND + 512 {
             std::thread::yield_now();
         }
         assert!(
-            lent.file.metadata().unwrap().len() >= 8192,
-            "cut under a loan"
+            file_range.file.metadata().unwrap().len() >= 8192,
+            "cut under a file range"
         );
-        drop(lent);
+        drop(file_range);
         cut.join().unwrap().unwrap();
     });
     assert!(bundle.file_range(BAND..BAND).unwrap().is_none());

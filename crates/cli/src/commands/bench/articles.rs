@@ -141,7 +141,7 @@ impl Articles {
                 announced,
             });
         }
-        self.tell(&planned, output);
+        self.print(&planned, output);
         if self.dry_run {
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl Articles {
         } in &planned
         {
             if results.has(experiment) {
-                output.tell_plan(&format!("{}: kept", experiment.name()));
+                output.print_plan(&format!("{}: kept", experiment.name()));
                 continue;
             }
             let bar = Bar::new(output);
@@ -222,7 +222,7 @@ impl Articles {
         ways.into_iter().flatten().collect()
     }
 
-    fn tell(&self, planned: &[Planned<'_>], output: &Output) {
+    fn print(&self, planned: &[Planned<'_>], output: &Output) {
         let (mut all, mut pauses) = (0_u64, 0.0);
         for Planned {
             experiment,
@@ -233,7 +233,7 @@ impl Articles {
         {
             all = all.saturating_add(announced.bytes);
             pauses += 4.0 * options.settings.pause * announced.subjects as f64;
-            output.tell_plan(&format!(
+            output.print_plan(&format!(
                 "{:13} {:2} subjects, images of {}, {} written",
                 experiment.name(),
                 announced.subjects,
@@ -245,7 +245,7 @@ impl Articles {
             return;
         };
         let minutes = RATES.map(|rate| (2.0 * all as f64 / rate + pauses) / 60.0);
-        output.tell_plan(&format!(
+        output.print_plan(&format!(
             "About {} will be written to {} in all and read back, {} of the typical rating of a solid-state disk of this size; {} are \
              free. This takes {:.0} to {:.0} minutes with a disk of {}/s to {}/s; {:.0} minutes of it are pauses.",
             bytes(all),

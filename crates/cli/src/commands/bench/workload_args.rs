@@ -60,7 +60,7 @@ impl WorkloadArgs {
         output: &Output,
         run: impl FnOnce(&Bar) -> bandsaw::Result<Report>,
     ) -> Outcome {
-        output.tell_plan(plan);
+        output.print_plan(plan);
         if self.dry_run {
             return Ok(());
         }

@@ -8,9 +8,9 @@ use super::split;
 use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::encrypting::DecryptArgs;
 use crate::failure::{Failure, Outcome};
+use crate::new_container::Container;
 use crate::output::Output;
 use crate::source::OpenArgs;
-use crate::target::Container;
 
 /// Write a base and its layers to one new image
 ///

@@ -19,9 +19,9 @@ use super::backups::{BackupsArgs, conclude, described, show};
 use crate::commands::convert::EncryptionArgs;
 use crate::commands::create::epoch;
 use crate::failure::{Advise, Failure, Outcome};
+use crate::new_container::{self, Container};
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::target::{self, Container};
 use crate::text::counted;
 
 /// Layer name in errors.
@@ -39,7 +39,7 @@ const UNFINISHED: &str = "unfinished-";
 /// Keep OLD.
 ///
 /// Until it is complete, the image is called unfinished-NEW. After an interruption run the same command
-/// again: it goes on with the next date. Backups that are in progress or interrupted are left out, and
+/// again: it continues with the next date. Backups that are in progress or interrupted are left out, and
 /// files that cannot be read are named. Encrypted backups require --re-encrypt, --encrypt or --decrypt.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -91,7 +91,7 @@ struct ConvertReport {
 
 impl Convert {
     pub(super) fn run(&self, output: &Output) -> Outcome {
-        let new = target::place(&self.new)?.into_owned();
+        let new = new_container::place(&self.new)?.into_owned();
         check_absent(&new)?;
         let unfinished = unfinished(&new)?;
         let read = self.at.read_one_machine(output)?;

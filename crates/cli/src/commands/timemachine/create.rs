@@ -15,9 +15,9 @@ use serde::Serialize;
 
 use crate::commands::create::epoch;
 use crate::failure::Outcome;
+use crate::new_container::bundle_bands;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::target::bundle_bands;
 
 /// Layer name in errors.
 const LAYER: &str = "timemachine create";

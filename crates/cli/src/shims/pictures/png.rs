@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused() {
+    fn unsupported_pictures_are_refused() {
         let mut interlaced = png(8, 0, &[5, 6], b"");
         interlaced[28] = 1;
         let error = page(&interlaced).unwrap_err();

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn unsupported_pictures_are_refused() {
         let mut deep = page(1, 1);
         deep.set_shorts(BITS, &[16]);
         let mut little = page(1, 1);

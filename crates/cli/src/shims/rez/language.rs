@@ -424,7 +424,7 @@ DATA 'styl' (-5) {};
     }
 
     #[test]
-    fn what_is_not_supported_is_named() {
+    fn invalid_and_unsupported_statements_are_named() {
         for (text, said) in [
             ("\n\ntype 'x' {};", "line 3: the statement type"),
             ("#define X 1", "#define"),

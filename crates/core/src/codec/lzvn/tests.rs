@@ -57,7 +57,7 @@ fn every_kind_of_opcode() {
 }
 
 #[test]
-fn what_cannot_be() {
+fn invalid_streams_are_refused() {
     for (stream, len) in [
         (&[][..], 1),
         (&[END], 1),
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_packed_comes_out_again(plain in plain()) {
+    fn streams_decode_to_their_source(plain in plain()) {
         let (mut packed, mut encoder) = (Vec::new(), LzvnEncoder::default());
         if encoder.encode(&plain, &mut packed) {
             prop_assert!(packed.len() < plain.len());

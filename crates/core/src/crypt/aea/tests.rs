@@ -100,7 +100,7 @@ fn empty_and_exact_lengths() {
 }
 
 #[test]
-fn missing_and_wrong_keys_are_told_apart() {
+fn missing_and_wrong_keys_are_distinguished() {
     let plain = text(1000);
     let none = ArchiveKeys::default();
     let fails = |profile, keys: &ArchiveKeys| {

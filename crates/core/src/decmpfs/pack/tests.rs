@@ -66,7 +66,7 @@ fn mixed(len: usize, step: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_packed_comes_out_again() {
+fn packed_contents_decode_to_their_source() {
     for method in METHODS {
         for len in [1, 100, 3786, 3787, 65_535, 65_536, 65_537, 131_072, 700_001] {
             for step in [1 << 30, 1000, 90_000] {
@@ -84,7 +84,7 @@ fn what_is_packed_comes_out_again() {
 }
 
 #[test]
-fn what_is_not_worth_it_is_told() {
+fn contents_that_do_not_shrink_are_not_packed() {
     let noise: Vec<u8> = mixed(400_000, 200_000)[200_000..].to_vec();
     for method in METHODS {
         assert_eq!(
@@ -171,7 +171,7 @@ fn batches_join_without_a_seam() {
 }
 
 #[test]
-fn a_failure_to_read_or_write_is_told() {
+fn a_failure_to_read_or_write_is_reported() {
     let packing = PackOptions::new(Method::Zlib, Level::default()).unwrap();
     let failed = || Error::new(Kind::Io, "test", "no");
     let len = 5 << 20;

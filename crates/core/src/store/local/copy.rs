@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holes_that_nobody_reports_stay_holes() {
+    fn unreported_holes_stay_holes() {
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str| {
             let file = File::create_new(folder.path().join(name)).unwrap();

@@ -10,13 +10,13 @@
 //! gap.
 
 mod container;
+mod encryption;
 mod files;
 mod keys;
 pub(super) mod node;
 mod objects;
 mod places;
 mod records;
-mod sealing;
 pub(super) mod space;
 mod streams;
 pub(super) mod tree;
@@ -27,12 +27,12 @@ use std::ops::Range;
 use uuid::Uuid;
 
 use container::{ContainerOids, ContainerWriter};
+use encryption::EncryptingContainer;
 use files::Files;
 use keys::VolumeKeys;
 use objects::Objects;
 use places::{Nodes, Places};
 use records::Style;
-use sealing::EncryptingContainer;
 use space::Queues;
 use streams::{Holes, NodeBlocks};
 use volume::{VolumeFacts, VolumeOids, VolumeWriter};
@@ -218,14 +218,14 @@ impl Plan {
                 content_blocks: volume.content_blocks,
             };
             let files = volume.files(blocks);
-            let sealing = volume
+            let encrypting = volume
                 .keys
                 .as_ref()
                 .map(|keys| EncryptingContainer::new(device, &keys.key));
-            let sealed = sealing
+            let encrypted = encrypting
                 .as_ref()
-                .map_or(device, |sealing| sealing as &dyn BlockDevice);
-            writer.write(&facts, sealed, &|sink| files.emit(sink), &|sink| {
+                .map_or(device, |encrypting| encrypting as &dyn BlockDevice);
+            writer.write(&facts, encrypted, &|sink| files.emit(sink), &|sink| {
                 files.emit_references(sink)
             })?;
         }
@@ -311,12 +311,12 @@ impl VolumePlan for Plan {
         blank(device, &[0])?;
         progress.stage("write", self.content_len());
         let mut superblock = Vec::new();
-        contents.sealed(device, |sealed| {
+        contents.encrypted(device, |encrypted| {
             // Other threads write contents while the calling thread writes the metadata.
             filling::fill(
                 &contents.volume.tree,
                 &contents.blocks,
-                sealed,
+                encrypted,
                 progress,
                 || {
                     superblock =
@@ -394,7 +394,7 @@ struct FirstContents<'a> {
 
 impl FirstContents<'_> {
     /// Passes `device` to `write`, which then encrypts what is written if the volume is encrypted.
-    fn sealed(
+    fn encrypted(
         &self,
         device: &dyn BlockDevice,
         write: impl FnOnce(&dyn BlockDevice) -> Result<()>,
@@ -412,8 +412,8 @@ impl PlacedContents for FirstContents<'_> {
     }
 
     fn write(&self, range: Range<u64>, device: &dyn BlockDevice) -> Result<()> {
-        self.sealed(device, |sealed| {
-            filling::fill_range(&self.volume.tree, &self.blocks, sealed, range)
+        self.encrypted(device, |encrypted| {
+            filling::fill_range(&self.volume.tree, &self.blocks, encrypted, range)
         })
     }
 

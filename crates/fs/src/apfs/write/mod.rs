@@ -45,7 +45,7 @@ use self::volume::Volume;
 use super::container::Container;
 use super::layout::{FileId, xattr_name};
 use super::writer::WriteGuard;
-use crate::shared::{change_shared, read_shared};
+use crate::open_volume_methods::{change_shared, read_shared};
 use crate::{
     Attributes, Change, Entry, ExistingTarget, FileSystem, FileSystemMut, Fork, LockedVolume,
     NewNode, NodeId, Stored, Timestamp, VolumeInfo, VolumeKey,

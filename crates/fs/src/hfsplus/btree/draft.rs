@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn nodes_read_back() {
         let mut draft = Draft::new(7, 0, 2);
         (draft.next, draft.previous) = (9, 5);
         draft.splice(0..0, &[vec![1; 5], vec![2; 6]]);

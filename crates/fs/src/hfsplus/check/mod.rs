@@ -197,7 +197,7 @@ fn replay_journal(
             format!("{message}; the volume is checked as if that were complete"),
         ));
         let replayed: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(device.clone(), REPLAYED));
-        return match recover::give_back(&replayed, header.clone())
+        return match recover::free_leftover_blocks(&replayed, header.clone())
             .and_then(|()| header::unwrapped(replayed.clone()))
         {
             Ok(header::LocatedHeader { device, header, .. }) => Ok((device, header)),

@@ -164,7 +164,7 @@ fn a_folder_in_itself_is_found() {
 }
 
 #[test]
-fn a_volume_full_of_damage_is_told_within_bounds() {
+fn a_volume_full_of_damage_is_reported_within_bounds() {
     let mut sample = Sample::new(false);
     let start = sample.start(Cnid::ALLOCATION);
     sample.bytes[start..start + 250]

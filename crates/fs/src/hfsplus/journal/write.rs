@@ -216,7 +216,7 @@ mod tests {
     /// Sends transactions of many sizes through a small ring: each can be replayed once it is
     /// published, and until then the one before.
     #[test]
-    fn what_is_published_is_replayed() {
+    fn published_transactions_are_replayed() {
         const RING: u64 = 64 << 10;
         for order in [JournalOrder::Little, JournalOrder::Big] {
             let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(1 << 20));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn transactions_larger_than_the_journal_are_refused() {
         let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(1 << 20));
         let mut journal = Journal::new(device, 512 << 10, 32 << 10, 1);
         assert!(!journal.fits(32 << 10, 1));

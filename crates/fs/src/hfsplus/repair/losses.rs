@@ -321,7 +321,7 @@ impl<'a> LossSearch<'a> {
         }
     }
 
-    /// Adds objects that only their threads tell of, and returns these threads.
+    /// Adds objects of which only threads are left, and returns these threads.
     fn threads(&mut self, entries: &KnownEntries<'_>) -> Vec<&'a ThreadTarget> {
         let lost = |(id, lead): (&u32, &'a ThreadTarget)| {
             let is_lost = *id >= Cnid::FIRST_USER.0
@@ -351,7 +351,7 @@ impl<'a> LossSearch<'a> {
         lost
     }
 
-    /// Adds what only unused records tell of.
+    /// Adds objects of which only unused records are left.
     fn unused(&mut self, trees: &Trees, entries: &KnownEntries<'_>) {
         for record in &trees.unused {
             let record = record.bytes();
@@ -372,7 +372,7 @@ impl<'a> LossSearch<'a> {
         }
     }
 
-    /// Adds the entries that neither a record nor a thread tells of.
+    /// Adds the entries without record and thread.
     fn unnamed(&mut self, trees: &Trees, header: &VolumeHeader, threads: &[&ThreadTarget]) {
         let objects = self.objects;
         let all = || objects.all.iter().chain(&objects.removed);

@@ -242,7 +242,7 @@ fn records_out_of_their_node_are_noticed() {
 }
 
 #[test]
-fn volumes_cut_short_are_refused() {
+fn truncated_volumes_are_refused() {
     let whole = forest().draw().bytes;
     let blocks = whole.len() / BLOCK as usize;
     for len in [whole.len() - 512, whole.len() / 2, 3072] {
@@ -427,7 +427,7 @@ fn a_symbolic_link_of_a_gigabyte_is_not_read() {
 }
 
 #[test]
-fn a_journal_that_makes_no_sense_is_a_problem_only() {
+fn a_malformed_journal_is_only_a_problem() {
     for (info_block, words) in [
         (0, "info block 0"),
         (800_000, "info block 800000"),

@@ -540,7 +540,7 @@ fn nothing_else_is_taken_for_a_volume() {
 }
 
 #[test]
-fn the_volume_tells_about_itself() {
+fn the_volume_describes_itself() {
     let mut fixture = Fixture::plain();
     fixture.header.identifier = 0x0123_4567_89AB_CDEF.into();
     fixture.header.create_date = 3_000_003_600.into(); // an hour east of the root folder's, which is in UTC
@@ -583,7 +583,7 @@ fn a_volume_that_was_not_unmounted_is_not_clean() {
 }
 
 #[test]
-fn listing_stops_when_told_and_passes_errors_on() {
+fn listing_stops_on_request_and_passes_errors_on() {
     let mut fixture = Fixture::plain();
     for name in ["a", "b", "c"] {
         fixture.file(Cnid::ROOT, name, b"", |_| {});

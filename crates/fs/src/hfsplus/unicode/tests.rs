@@ -65,7 +65,7 @@ fn names_decompose_as_macos_does() {
 }
 
 #[test]
-fn names_are_told_apart_as_by_macos_27() {
+fn names_are_compared_as_by_macos_27() {
     for (stored, other, found) in LOOKUPS.into_iter().chain(IGNORABLE) {
         for (order, volume) in [(NameOrder::Folding, 'h'), (NameOrder::Binary, 'H')] {
             let is_same = order.compare(&encoded(stored), &encoded(other)).is_eq();

@@ -176,7 +176,7 @@ impl Volume {
             let Some(cut) = fork.pop(left) else { break };
             left -= cut.count;
             pieces += 1;
-            self.give_back(cut)?;
+            self.free_extent(cut)?;
         }
         let capacity = u64::from(fork.raw.total_blocks.get()) * u64::from(block_size);
         // A fork that is being truncated is never longer than before.

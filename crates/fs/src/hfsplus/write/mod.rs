@@ -42,7 +42,7 @@ use self::file::{KnownFork, OpenFork};
 use self::volume::Volume;
 use super::DEFAULT_CACHE;
 use super::layout::Cnid;
-use crate::shared::{change_shared, read_shared};
+use crate::open_volume_methods::{change_shared, read_shared};
 use crate::{
     Attributes, Change, Entry, ExistingTarget, FileSystem, FileSystemMut, Fork, NewNode, NodeId,
     RESOURCE_FORK, ResizeVolume, SizeLimits, Stored, Timestamp, VolumeInfo,

@@ -256,7 +256,7 @@ impl Volume {
             }
             let mut fork = self.fork_map(raw, id, kind)?;
             for extent in std::mem::take(&mut fork.extents) {
-                self.give_back(extent)?;
+                self.free_extent(extent)?;
             }
             fork.raw = ForkRaw::default();
             self.store_fork(&mut fork, raw)?;

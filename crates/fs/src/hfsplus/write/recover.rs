@@ -47,7 +47,7 @@ pub(super) fn recover(device: Arc<dyn BlockDevice>) -> Result<RecoveredVolume> {
         return replay(device, header);
     }
     if is_opening(&*device, &header) {
-        give_back(&device, header)?;
+        free_leftover_blocks(&device, header)?;
         let header = unwrapped(device.clone())?.header;
         return Ok(RecoveredVolume {
             device,
@@ -104,7 +104,7 @@ fn replay(device: Arc<dyn BlockDevice>, header: VolumeHeader) -> Result<Recovere
 }
 
 /// Frees the blocks of a transient journal, whose allocation or removal was interrupted.
-pub(in crate::hfsplus) fn give_back(
+pub(in crate::hfsplus) fn free_leftover_blocks(
     device: &Arc<dyn BlockDevice>,
     mut header: VolumeHeader,
 ) -> Result<()> {

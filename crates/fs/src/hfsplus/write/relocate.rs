@@ -117,7 +117,7 @@ impl Volume {
         };
         let pieces = self.take(count, grain, None)?;
         self.copy(from, &pieces)?;
-        self.give_back(from)?;
+        self.free_extent(from)?;
 
         let rest = Extent {
             start: AllocBlock(from.start.0 + count),
@@ -277,7 +277,7 @@ impl Volume {
         let total = self.read.header.total_blocks;
         self.bitmap.go_over(file, total);
         self.bitmap.set_ceiling(end);
-        self.give_back(from)?;
+        self.free_extent(from)?;
         Ok(false)
     }
 

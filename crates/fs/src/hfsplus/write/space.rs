@@ -109,7 +109,7 @@ impl Volume {
     }
 
     /// Frees blocks.
-    pub(super) fn give_back(&mut self, extent: Extent) -> Result<()> {
+    pub(super) fn free_extent(&mut self, extent: Extent) -> Result<()> {
         self.bitmap.free(extent)?;
         self.header().count_freed(extent.count);
         Ok(())

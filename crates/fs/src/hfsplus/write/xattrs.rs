@@ -157,7 +157,7 @@ impl Volume {
                 .map(crate::hfsplus::layout::Extent::from)
                 .filter(|extent| extent.count > 0)
             {
-                self.give_back(extent)?;
+                self.free_extent(extent)?;
             }
             if let Some(tree) = self.read.attributes.tree_mut() {
                 tree.remove(&key(id, units, *start))?;

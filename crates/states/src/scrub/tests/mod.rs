@@ -226,7 +226,7 @@ fn a_copy_with_other_contents_repairs_nothing() {
 }
 
 #[test]
-fn missing_bands_are_told_until_they_are_accepted() {
+fn missing_bands_are_reported_until_they_are_accepted() {
     let fixture = Fixture::new();
     fs::remove_file(fixture.band("0")).unwrap();
     for _ in 0..2 {
@@ -316,7 +316,7 @@ const MANY: (u64, usize) = (64, 8192);
 /// Rot at a thousand random places, while other bands are written: each place is found, none of the
 /// writes is taken for rot, and all is repaired from a copy.
 #[test]
-fn a_thousand_places_of_rot_are_told_from_writes() {
+fn a_thousand_places_of_rot_are_distinguished_from_writes() {
     let fixture = Fixture {
         scratch: tempfile::tempdir_in("/dev/shm")
             .or_else(|_| tempfile::tempdir())

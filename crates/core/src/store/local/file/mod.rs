@@ -585,7 +585,11 @@ mod tests {
             while file.info().len != 4096 {
                 std::thread::yield_now();
             }
-            assert_eq!(far.file.metadata().unwrap().len(), 8192, "cut under a loan");
+            assert_eq!(
+                far.file.metadata().unwrap().len(),
+                8192,
+                "cut under a file range"
+            );
             assert_eq!(
                 file.file_range(0..8192).unwrap_err().kind(),
                 Kind::OutOfRange

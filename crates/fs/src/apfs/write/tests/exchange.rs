@@ -141,7 +141,7 @@ fn readers_do_not_see_it() {
 }
 
 #[test]
-fn what_is_in_the_way() {
+fn files_that_cannot_be_exchanged_are_refused() {
     let device = container(4 << 20, false);
     let fs = open(&device);
     let root = fs.root();

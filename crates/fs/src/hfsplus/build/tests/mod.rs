@@ -414,7 +414,7 @@ fn lengths_that_are_promised_are_enough() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_trees_are_refused() {
     let refused = |grown: Grown, options: Options| Plan::new(grown.0, options).unwrap_err();
     let mut same = Grown::new();
     let folder = same.folder(0, "folder");

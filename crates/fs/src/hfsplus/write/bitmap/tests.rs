@@ -102,7 +102,7 @@ fn one_piece_is_preferred_and_many_are_better_than_none() {
 }
 
 #[test]
-fn blocks_just_freed_are_left_alone_until_the_commit() {
+fn freed_blocks_are_reused_only_after_the_commit() {
     let (_, mut bitmap) = bitmap(vec![0; 512], 64);
     assert_eq!(bitmap.allocate(64, 1, 0).unwrap(), [extent(0, 64)]);
     bitmap.free(extent(8, 16)).unwrap();

@@ -167,7 +167,7 @@ fn readers_do_not_see_it() {
 }
 
 #[test]
-fn what_is_in_the_way() {
+fn files_that_cannot_be_exchanged_are_refused() {
     let device = empty(2 << 20);
     let fs = open(&device);
     let (root, plain) = (fs.root(), text(9000));

@@ -88,14 +88,12 @@ impl fmt::Display for Fact {
                 f.write_str("the map records this length")
             }
             Self::MapLength { recorded, .. } => write!(f, "the map records {recorded} bytes"),
-            Self::Backup { is_found: true } => f.write_str(
-                "the backup of the map is at its \
-                                                            recorded place",
-            ),
-            Self::Backup { is_found: false } => f.write_str(
-                "the backup of the map is not at its \
-                                                             recorded place",
-            ),
+            Self::Backup { is_found: true } => {
+                f.write_str("the backup of the map is at its recorded place")
+            }
+            Self::Backup { is_found: false } => {
+                f.write_str("the backup of the map is not at its recorded place")
+            }
             Self::MapUnusable(why) => write!(f, "the map cannot be used ({why})"),
             Self::PartitionCut(what) | Self::Unreadable(what) => f.write_str(what),
             Self::VolumeUnreadable { volume, why } => write!(f, "{volume} cannot be read ({why})"),

@@ -9,7 +9,7 @@ const UNIT: usize = 64 << 10;
 
 /// An empty file being written. The data must add up to the announced length.
 #[derive(Debug)]
-pub(super) struct FileFill<'a> {
+pub(super) struct NewFileWriter<'a> {
     out: &'a dyn BlockDevice,
     /// Announced length, in bytes.
     len: u64,
@@ -21,7 +21,7 @@ pub(super) struct FileFill<'a> {
     whole: bool,
 }
 
-impl<'a> FileFill<'a> {
+impl<'a> NewFileWriter<'a> {
     /// Begins to fill `out` with `len` bytes. `holes` is true to store zeros as holes, which the
     /// volume must support.
     pub(super) fn new(out: &'a dyn BlockDevice, len: u64, holes: bool) -> Result<Self> {
@@ -123,22 +123,22 @@ mod tests {
         for holes in [false, true] {
             // The contents of extended space are undefined until written.
             let out = Memory::zeros(0);
-            let mut filling = FileFill::new(&out, contents.len() as u64, holes).unwrap();
+            let mut writer = NewFileWriter::new(&out, contents.len() as u64, holes).unwrap();
             for piece in contents.chunks(4 * UNIT) {
-                filling.bytes(piece).unwrap();
+                writer.bytes(piece).unwrap();
             }
-            filling.finish().unwrap();
+            writer.finish().unwrap();
             assert!(
                 out.read_vec(0, out.info().len as usize).unwrap() == contents,
                 "{holes}"
             );
 
             let out = Memory::zeros(0);
-            let mut filling = FileFill::new(&out, 300, holes).unwrap();
-            filling.zeros(100).unwrap();
-            filling.data(&[1; 100]).unwrap();
-            filling.zeros(100).unwrap();
-            filling.finish().unwrap();
+            let mut writer = NewFileWriter::new(&out, 300, holes).unwrap();
+            writer.zeros(100).unwrap();
+            writer.data(&[1; 100]).unwrap();
+            writer.zeros(100).unwrap();
+            writer.finish().unwrap();
             assert_eq!(
                 out.read_vec(0, 300).unwrap(),
                 [[0; 100], [1; 100], [0; 100]].concat()

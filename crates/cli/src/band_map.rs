@@ -149,7 +149,7 @@ mod tests {
             units,
             stray: Vec::new(),
             unused: 0,
-            parts: true,
+            can_punch: true,
         };
         let drawn = |per_cell| {
             cells(&map, per_cell)

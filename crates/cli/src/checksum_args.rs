@@ -9,7 +9,7 @@ use crate::failure::{Advise, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
 #[cfg(target_os = "linux")]
-use crate::verified::VerifiedFiles;
+use crate::verified_images::VerifiedFiles;
 
 /// The hint about a checksum that differs.
 pub(crate) const VERIFY_HINT: &str =

@@ -18,12 +18,12 @@ pub(crate) type EachState<'a> =
 
 /// Calls `each` for all volumes in the order of the disk, each followed by its snapshots from the
 /// oldest. `keys` is called for encrypted ones. [`Kind::WrongKey`] if such a key is missing or wrong.
-pub(crate) fn each_state(
+pub(crate) fn each_volume(
     image: &Image,
     keys: Option<&dyn Keys>,
     each: &mut EachState<'_>,
 ) -> Result<()> {
-    let mut states = States {
+    let mut walk = VolumeWalk {
         keys,
         count: 0,
         each,
@@ -46,17 +46,17 @@ pub(crate) fn each_state(
             error: None,
         };
         if !volume.format.is_supported() {
-            states.found(record, None)?;
+            walk.found(record, None)?;
         } else if volume.format.is_container() {
-            states.container(volume, &record)?;
+            walk.container(volume, &record)?;
         } else {
-            states.found(record, Some(states.single(image, volume)))?;
+            walk.found(record, Some(walk.single(image, volume)))?;
         }
     }
     Ok(())
 }
 
-struct States<'a, 'b> {
+struct VolumeWalk<'a, 'b> {
     keys: Option<&'a dyn Keys>,
     count: u32,
     each: &'a mut EachState<'b>,
@@ -64,7 +64,7 @@ struct States<'a, 'b> {
 
 type Opened = Result<Arc<dyn FileSystem>>;
 
-impl States<'_, '_> {
+impl VolumeWalk<'_, '_> {
     fn found(&mut self, mut record: VolumeRecord, opened: Option<Opened>) -> Result<()> {
         self.count += 1;
         record.volume = self.count;
