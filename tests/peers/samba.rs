@@ -47,7 +47,7 @@ pub(crate) fn add(suite: &mut Suite) {
         .heavy_peer(
             "samba_time_machine",
             "writes backups for ten minutes",
-            &needs,
+            &[&needs[..], &[FRUIT_MODULE]].concat(),
         )
         .test("backups_survive_kills", backups_survive_kills);
 }
