@@ -159,7 +159,7 @@ fn restored_files_are_those_of_the_date() {
 
 #[test]
 fn patterns_stand_for_paths_of_a_backup() {
-    let history = History::new(29, 3, 60);
+    let history = History::new(29, 3, 400);
     let scratch = images(&history);
     let last = &history.backups[2].objects;
     let is_page =

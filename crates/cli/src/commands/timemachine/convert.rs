@@ -101,7 +101,7 @@ impl Convert {
         let encryption = encryption.as_ref();
         let bar = Bar::new(output);
         if fs::symlink_metadata(&unfinished).is_err() {
-            self.create(&unfinished, &read, encryption, &bar)?;
+            self.create(&unfinished, &read, encryption, (&bar, output))?;
         }
         let in_file = |error: Error| error.in_file(&unfinished);
         let image = open_image(&unfinished, Access::ReadWrite, encryption)?;
@@ -148,13 +148,19 @@ impl Convert {
         path: &Path,
         read: &super::backups::ReadBackups,
         encryption: Option<&Encryption>,
-        bar: &Bar,
+        (bar, output): (&Bar, &Output),
     ) -> Outcome {
         let container = Container {
             band_size: self.band_size,
             ..Container::default()
         };
         let format = container.format(path)?;
+        if encryption.is_some() && format.is_plain() {
+            output.warn(
+                "an encrypted raw image allocates the whole disk; use .sparsebundle, .sparseimage or .asif \
+                 to allocate used space only",
+            );
+        }
         let machine = read.backups.machines().pop().unwrap_or_default();
         let volumes = read.backups.volumes().iter();
         let totals = volumes.filter_map(|volume| Some(volume.fs.as_ref()?.volume().total));
@@ -172,8 +178,6 @@ impl Convert {
             }),
             epoch: epoch()?,
             encryption: encryption.cloned(),
-            // Otherwise all of a plain disk would be written, as blank blocks are no zeros.
-            thin: encryption.is_some() && format.is_plain(),
             ..CreateOptions::default()
         };
         create(path, options, bar)?;
