@@ -11,6 +11,7 @@ use super::space::{FreeSpace, Storage, UnconfirmedVolumes, can_punch};
 use super::{orphans, usage};
 use crate::container::sparsebundle::Bundle;
 use crate::device::{Access, BlockDevice};
+use crate::open::key_cache::CachedKeys;
 use crate::open::{
     Image, Keys, Layer, OpenOptions, Volume, VolumeFormat, examine, interrupted, unstored,
 };
@@ -20,8 +21,8 @@ use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "trim";
 /// Maximum number of tree nodes that are read to confirm a free map before each use of an image: those of
-/// a volume of some hundred thousand files.
-const MAX_NODES: u64 = 1 << 15;
+/// a volume of some ten thousand files.
+const MAX_NODES: u64 = 1 << 12;
 /// The same for an image in a bucket, where each may be a request.
 const MAX_FAR_NODES: u64 = 512;
 /// Bytes of the disk freed between two checks for cancellation.
@@ -147,6 +148,8 @@ pub fn before_use(
                 return Ok(vec![kept]);
             }
             let can_punch = can_punch(image, true);
+            let keys = keys.map(CachedKeys::new);
+            let keys = keys.as_ref().map(|keys| keys as &dyn Keys);
             let confirm =
                 |volume: &Volume| confirm_before_use(image, volume, &storage, can_punch, keys);
             let unconfirmed = UnconfirmedVolumes::locked(image, keys).and(image, &confirm)?;

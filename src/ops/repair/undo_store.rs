@@ -210,10 +210,25 @@ fn move_by_copy(
     (from, from_path, name): StoredFile<'_>,
     (to, to_path, target): StoredFile<'_>,
 ) -> Result<()> {
-    copy_file(from, name, to, target)?;
-    if let (Some(from_path), Some(to_path)) = (from_path, to_path) {
-        Local::new(to_path).set_attributes_like(target, &from_path.join(name))?;
-    }
+    let source = from
+        .open(name, Open::Read)?
+        .ok_or_else(|| Error::not_found(LAYER, name))?;
+    // One that was interrupted may be read-only.
+    to.remove(target)?;
+    let copy = to
+        .open(target, Open::Create)?
+        .ok_or_else(|| Error::not_found(LAYER, target))?;
+    let set_attributes = || match (from_path, to_path) {
+        (Some(from), Some(to)) => Local::new(to).set_attributes_like(target, &from.join(name)),
+        _ => Ok(()),
+    };
+    // Before the bytes: after a crash, a file that has all of them is complete.
+    set_attributes()?;
+    regions::copy_all(&*source, &*copy)?;
+    copy.flush()?;
+    to.sync()?;
+    // The time of the copy is that of the original again; it decides nothing.
+    let _ = set_attributes();
     from.remove(name)?;
     from.sync()
 }

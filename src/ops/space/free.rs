@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::fs::{FreeMap, FreeMapExt};
+use crate::open::key_cache::CachedKeys;
 use crate::open::{Image, Keys, Volume};
 use crate::partition::Map;
 use crate::progress::Progress;
@@ -158,6 +159,8 @@ impl UnconfirmedVolumes {
         keys: Option<&dyn Keys>,
         progress: &dyn Progress,
     ) -> Result<Self> {
+        let keys = keys.map(CachedKeys::new);
+        let keys = keys.as_ref().map(|keys| keys as &dyn Keys);
         let confirm = |volume: &Volume| volume.confirm_free_map(keys, progress);
         Self::locked(image, keys).and(image, &confirm)
     }
