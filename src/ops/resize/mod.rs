@@ -326,6 +326,9 @@ fn check_kind(image: &Image) -> Result<()> {
     if let Some(sparse) = image.sparse_image() {
         leftovers::check_past_end(image.disk(), &sparse.orphans()?, LAYER)?;
     }
+    if let Some(asif) = image.asif() {
+        leftovers::check_past_end(image.disk(), &asif.orphans()?, LAYER)?;
+    }
     if let Some(bundle) = image.bundle() {
         bundle.check_lists()?;
     }
