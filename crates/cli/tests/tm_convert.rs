@@ -230,7 +230,8 @@ fn a_conversion_is_encrypted_as_wished() {
         error.contains("--decrypt") && error.contains("--re-encrypt"),
         "{error}"
     );
-    scratch.fails(2, &run(&["--re-encrypt"], &[&plain[..], &new].concat()));
+    let other = ["old.img", "other.sparsebundle", "--size", "64m"];
+    scratch.fails(2, &run(&["--re-encrypt"], &[&other[..], &new].concat()));
     scratch.ok(&run(&["--re-encrypt"], &[&opened[..], &new].concat()));
     scratch.fails(
         7,
