@@ -15,7 +15,11 @@ use bandsaw_backups::{Backups, volumes_of};
 
 use crate::common::backupd::VOLUME;
 use crate::common::years::{self, Date, Node, Scale, Years};
-use crate::common::{Scratch, peer_python, skip, stderr};
+use crate::common::skip::{self, skip};
+use crate::common::{Scratch, peer_python, stderr};
+
+/// The variable that lets the large tests run.
+const LARGE: &str = "BANDSAW_LARGE";
 
 /// Writes a history into a new sparse bundle of this size.
 fn bundle(scratch: &Scratch, name: &str, size: &str, history: &Years) {
@@ -279,8 +283,11 @@ fn a_history_is_written_and_converted() {
 }
 
 #[test]
-#[ignore = "full: 20,000,000 files of 100 dates are compared, for minutes"]
+#[ignore = "full: skipped but by --release: 20,000,000 files of 100 dates are compared"]
 fn a_large_history_is_converted() {
+    if std::env::var_os(LARGE).is_none() {
+        return skip("a_large_history_is_converted", "only by scripts/test --release");
+    }
     let scale = Scale {
         dates: 100,
         files: 200_000,
@@ -308,8 +315,11 @@ fn best(scratch: &Scratch, words: &[&str]) -> (Duration, u64) {
 }
 
 #[test]
-#[ignore = "full: 500 dates in a bundle of 1 TiB take a minute to write, and their times need a machine alone"]
+#[ignore = "full: skipped but by --release: times need a machine alone"]
 fn five_hundred_backups_are_listed_in_a_second() {
+    if std::env::var_os(LARGE).is_none() {
+        return skip("five_hundred_backups_are_listed_in_a_second", "only by scripts/test --release");
+    }
     let scale = Scale {
         dates: 500,
         files: 200_000,
