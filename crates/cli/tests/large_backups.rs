@@ -14,8 +14,8 @@ use bandsaw::open::{self, Image, OpenOptions};
 use bandsaw_backups::{Backups, volumes_of};
 
 use crate::common::backupd::VOLUME;
-use crate::common::years::{self, Date, Node, Scale, Years};
 use crate::common::skip::{self, skip};
+use crate::common::years::{self, Date, Node, Scale, Years};
 use crate::common::{Scratch, peer_python, stderr};
 
 /// The variable that lets the large tests run.
@@ -286,7 +286,10 @@ fn a_history_is_written_and_converted() {
 #[ignore = "full: skipped but by --release: 20,000,000 files of 100 dates are compared"]
 fn a_large_history_is_converted() {
     if std::env::var_os(LARGE).is_none() {
-        return skip("a_large_history_is_converted", "only by scripts/test --release");
+        return skip(
+            "a_large_history_is_converted",
+            "only by scripts/test --release",
+        );
     }
     let scale = Scale {
         dates: 100,
@@ -318,7 +321,10 @@ fn best(scratch: &Scratch, words: &[&str]) -> (Duration, u64) {
 #[ignore = "full: skipped but by --release: times need a machine alone"]
 fn five_hundred_backups_are_listed_in_a_second() {
     if std::env::var_os(LARGE).is_none() {
-        return skip("five_hundred_backups_are_listed_in_a_second", "only by scripts/test --release");
+        return skip(
+            "five_hundred_backups_are_listed_in_a_second",
+            "only by scripts/test --release",
+        );
     }
     let scale = Scale {
         dates: 500,
