@@ -11,7 +11,7 @@
 //!   [`base64_list`] fast decoding of their data; [`edit`]: replacing the resources of a finished image,
 //!   [`license`] the resources of a license. [`verify`]: the stored checksums. [`signature`]: the code
 //!   signature.
-//! * [`check`](mod@check): consistency check of the structures. [`sums`]: checksums of the data that
+//! * [`check`](mod@check): consistency check of the structures. [`checksums`]: checksums of the data that
 //!   is read.
 //! * [`encode`](mod@encode): creation of an image of any disk.
 //!

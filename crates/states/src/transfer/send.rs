@@ -51,11 +51,14 @@ pub fn send(
     source.send(have, output, progress)
 }
 
+/// A function that opens a file by its name; `None` if there is none.
+type OpenFile<'a> = &'a dyn Fn(&str) -> Result<Option<Arc<dyn BlockDevice>>>;
+
 /// A state that is sent, and access to its files.
 pub(super) struct StateSource<'a> {
     pub(super) id: String,
     pub(super) manifest: Manifest,
-    pub(super) open: &'a dyn Fn(&str) -> Result<Option<Arc<dyn BlockDevice>>>,
+    pub(super) open: OpenFile<'a>,
     /// Returns the error about a file that is not as it was made.
     pub(super) damaged: &'a dyn Fn(&str) -> Error,
 }
