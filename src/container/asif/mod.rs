@@ -279,7 +279,7 @@ impl Asif {
     }
 
     /// Returns the reason why the header makes the metadata read-only, if it does.
-    pub(crate) fn metadata_read_only(&self) -> Option<String> {
+    pub fn metadata_read_only(&self) -> Option<String> {
         self.described().read_only.clone()
     }
 

@@ -16,7 +16,7 @@ use super::windows_names::TakenNames;
 use super::{BUFFER, Exported, FolderOptions, LAYER, about, check_ancestors, copy, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp};
 use crate::progress::Progress;
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// A folder can be opened (`CreateFileW`), and its dates set.
 const FILE_FLAG_BACKUP_SEMANTICS: u32 = 0x0200_0000;
