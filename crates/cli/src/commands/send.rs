@@ -39,7 +39,7 @@ pub(crate) struct Send {
     /// The sparse bundle
     #[arg(value_name = "BUNDLE", value_hint = ValueHint::DirPath)]
     bundle: OsString,
-    /// A folder of states, s3://BUCKET/FOLDER, or - for standard output
+    /// A folder of states, s3://BUCKET/FOLDER, or - for a pipe
     #[arg(value_name = "TARGET", value_hint = ValueHint::DirPath)]
     target: PathBuf,
     /// Send this state
