@@ -132,6 +132,12 @@ impl OpenFile {
         compress::compress_one(&**volume, path, &found, options, &Silent).map(drop)
     }
 
+    /// Assigns the contents their place in the volume, as the end of the last handle does. They are opened
+    /// again on demand.
+    pub(super) fn settle(&self) {
+        *self.contents.write() = Contents::default();
+    }
+
     /// Increments or decrements the number of handles open for writing.
     pub(super) fn count_writer(&self, more: bool) {
         if more {

@@ -277,16 +277,27 @@ impl Filesystem for VolumeFs {
         }
     }
 
-    /// Refuses FLUSH: the kernel has written back its cache before it asks, and does not ask again.
+    /// Refuses FLUSH, after which the kernel does not ask again: it has written back its cache before. With
+    /// an epoch, contents get their place now, since the order in which the kernel releases files is not
+    /// always that in which programs close them.
     fn flush(
         &self,
         _req: &Request,
         _ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::ENOSYS);
+        if self.epoch.is_none() {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.handles.file(fh) {
+            Ok(file) => {
+                file.settle();
+                reply.ok();
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn release(
