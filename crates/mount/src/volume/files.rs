@@ -10,7 +10,7 @@ use bandsaw::fs::{FileSystem, Fork, NodeId, UF_COMPRESSED};
 use bandsaw::ops::compress::{self, CompressOptions};
 use bandsaw::ops::writable_volume::WritableVolume;
 use bandsaw::progress::Silent;
-use bandsaw::sync::{Mutex, RwLock};
+use bandsaw::sync::{Mutex, RwLock, RwLockReadGuard};
 use bandsaw::{Error, Kind, Result};
 
 /// All open files of a volume.
@@ -112,6 +112,18 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Returns the contents, opened for writing. While they are held, they are neither settled nor
+    /// compressed.
+    fn writable(&self, volume: &Volume<'_>) -> Result<RwLockReadGuard<'_, Contents>> {
+        loop {
+            self.for_writing(volume)?;
+            let contents = self.contents.read();
+            if contents.writable {
+                return Ok(contents);
+            }
+        }
+    }
+
     /// Stores the contents compressed, if that makes the file smaller. [`Kind::Conflict`] if the file is open
     /// for writing.
     pub(super) fn compress(&self, volume: &Volume<'_>, options: &CompressOptions) -> Result<()> {
@@ -208,8 +220,7 @@ impl OpenFile {
 
     /// Writes all of `data` at `offset`, extending the file if necessary.
     pub(super) fn write(&self, volume: &Volume<'_>, offset: u64, data: &[u8]) -> Result<()> {
-        self.for_writing(volume)?;
-        let contents = self.contents.read();
+        let contents = self.writable(volume)?;
         let Some(device) = &contents.device else {
             return Err(Error::read_only("mount"));
         };
@@ -237,16 +248,20 @@ impl OpenFile {
 
     /// Sets the length of the file.
     pub(super) fn set_len(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
-        self.for_writing(volume)?;
-        let device = self.device(volume)?;
+        let contents = self.writable(volume)?;
+        let Some(device) = &contents.device else {
+            return Err(Error::read_only("mount"));
+        };
         let _alone = self.resizing.lock();
         device.set_len(len, AfterDiscard::Zeros)
     }
 
     /// Extends the file to `len` if it is shorter.
     pub(super) fn reach(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
-        self.for_writing(volume)?;
-        let device = self.device(volume)?;
+        let contents = self.writable(volume)?;
+        let Some(device) = &contents.device else {
+            return Err(Error::read_only("mount"));
+        };
         let _alone = self.resizing.lock();
         if device.info().len < len {
             device.set_len(len, AfterDiscard::Zeros)
@@ -257,8 +272,10 @@ impl OpenFile {
 
     /// Zeroes a range of the file.
     pub(super) fn punch(&self, volume: &Volume<'_>, start: u64, end: u64) -> Result<()> {
-        self.for_writing(volume)?;
-        let device = self.device(volume)?;
+        let contents = self.writable(volume)?;
+        let Some(device) = &contents.device else {
+            return Err(Error::read_only("mount"));
+        };
         let end = end.min(device.info().len);
         if start < end {
             device.discard(start..end, AfterDiscard::Zeros)
