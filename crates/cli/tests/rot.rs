@@ -86,7 +86,7 @@ fn a_thousand_places_of_rot_are_found_below_a_file_system() {
     let starts: Vec<BTreeMap<usize, usize>> = truth
         .iter()
         .map(|band| {
-            // Where each block of the band is on the disk.
+            // The place of each block on the disk.
             let blocks = band.chunks(4096).enumerate();
             blocks
                 .map(|(number, block)| {
@@ -112,7 +112,7 @@ fn a_thousand_places_of_rot_are_found_below_a_file_system() {
 
     assert!(mount().status.success());
     assert_eq!(identities(&scratch), before, "rot has no times");
-    // What a Mac writes meanwhile is no rot.
+    // Writes of a Mac meanwhile are no rot.
     let written = BANDS - 5..BANDS;
     for band in written.clone() {
         let path = scratch.path(&format!("mnt/Mac.sparsebundle/bands/{band:x}"));

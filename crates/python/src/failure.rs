@@ -80,7 +80,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(raised)
 }
 
-/// What the causes of an error say.
+/// The facts in the causes of an error.
 #[derive(Default)]
 struct Causes {
     /// The exception that a file object raised.

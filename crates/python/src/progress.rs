@@ -129,7 +129,7 @@ pub(crate) fn run<T: Send>(
 struct Listener<'py> {
     receiver: Option<Bound<'py, PyAny>>,
     is_bar: bool,
-    /// What was passed on last.
+    /// The stage that was passed on last.
     last: Stage,
 }
 

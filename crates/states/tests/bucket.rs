@@ -220,7 +220,7 @@ fn contents_are_read_again_before_they_are_a_state() {
     assert!(remote.snapshots().is_empty());
     assert!(remote.stat("Info.plist").unwrap().is_none());
     drop(remote);
-    // What was sent before is kept, and the spoiled contents are sent again.
+    // Contents sent before are kept, and the spoiled ones are sent again.
     let sent = send(&fixture, &objects).unwrap();
     assert_eq!(sent.files, 1, "of {BANDS} bands");
     assert!(stored(&objects, None) == owned(&fixture));

@@ -60,7 +60,7 @@ struct CheckedRange {
     sum: u32,
 }
 
-/// What the bytes of a range are needed for.
+/// The purpose of the bytes of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RangeUse {
     /// To open the image.
