@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -62,8 +62,13 @@ fn a_conversion_has_every_file_and_other_programs_accept_it() {
     let role = scratch.json(&["info", "new.img"]);
     assert!(role.to_string().contains("Backup"), "{role}");
     let judged = container(&scratch, "new.img");
-    match Command::new("apfsck").arg("-cuw").arg(&judged).output() {
-        Err(_) => skip::without_program("a_conversion_is_accepted", "no apfsck"),
+    accepted_by_apfsck("a_conversion_is_accepted", &judged);
+}
+
+/// apfsck finds nothing wrong in a container.
+pub(crate) fn accepted_by_apfsck(test: &str, container: &Path) {
+    match Command::new("apfsck").arg("-cuw").arg(container).output() {
+        Err(_) => skip::without_program(test, "no apfsck"),
         Ok(output) => {
             let said = format!(
                 "{}{}",
