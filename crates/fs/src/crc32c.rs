@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_the_catalogue() {
+    fn checksums_are_those_of_the_catalog() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xE306_9283);
         assert_eq!(
             crc32c(crc32c(!0, b"1234"), b"56789"),

@@ -16,24 +16,19 @@ mod bitmap;
 mod build;
 mod change;
 pub mod core_storage;
-#[cfg(feature = "testing")]
-mod corruption;
 mod crc32c;
 #[cfg(feature = "foreign")]
 pub mod foreign;
 mod free;
 pub mod hfsplus;
-#[cfg(feature = "testing")]
-pub mod layouts;
 mod loss;
 mod mode_type;
 mod open_volume_methods;
 mod repair_step;
 mod resize;
-#[cfg(feature = "testing")]
-#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
-mod sample;
 pub mod source;
+#[cfg(feature = "testing")]
+mod testing;
 mod timestamp;
 pub(crate) mod unicode;
 pub mod verify_compressed;
@@ -56,6 +51,8 @@ pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use loss::{Loss, Losses, Lost};
 pub use repair_step::RepairStep;
 pub use resize::{ResizeVolume, SizeLimits};
+#[cfg(feature = "testing")]
+pub use testing::layouts;
 pub use timestamp::{DateTime, Timestamp};
 pub use volume_key::{LockedVolume, VolumeEncryption, VolumeKey, recovery_key};
 

@@ -218,26 +218,12 @@ impl FileSystem for Apfs {
                 .transpose()?
                 .flatten());
         };
-        let mut cursor = self
-            .files
-            .seek(&Key::Record(RecordKey::entry(dir, b"", Some(hash))))?;
-        while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey {
-                id,
-                kind: record_type::DIRECTORY_ENTRY,
-                rest: KeyRest::Hashed(found, there),
-            }) = record.key
-            else {
-                break;
-            };
-            if (id, found) != (dir, hash) {
-                break;
-            }
-            if str::from_utf8(there).is_ok_and(|there| self.names.same(there, name)) {
-                return self.entry(dir, record.value);
-            }
-        }
-        Ok(None)
+        let found = self
+            .names
+            .find(&self.files, dir, (name, hash), |_, value| {
+                self.entry(dir, value)
+            })?;
+        Ok(found.flatten())
     }
 
     fn attributes(&self, node: NodeId) -> Result<Attributes> {

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_add_up_is_refused() {
+    fn inconsistent_counts_are_refused() {
         let (device, spaceman, _) = container(1014);
         let open =
             |spaceman: &[u8]| ApfsFree::new(device.clone(), SIZE, 1014, spaceman, true).map(drop);

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_open_it_says_why() {
+    fn failed_unlocks_say_why() {
         let recovery = VolumeKey::Recovery(Secret::new(b"AAAA-BBBB".to_vec()));
         let message = |lock: VolumeLock| lock.unlock(&recovery).unwrap_err().message().to_owned();
         assert!(message(lock()).contains("has no recovery key"));

@@ -1,7 +1,9 @@
 //! Comparison of names on a volume, and the hash by which its directories sort them (§8.3).
 
-use super::layout::{VolumeRaw, volume_incompatible};
+use super::btree::{Key, Tree};
+use super::layout::{FileId, KeyRest, RecordKey, VolumeRaw, record_type, volume_incompatible};
 use crate::unicode::normalize;
+use bandsaw_core::Result;
 
 /// A volume's rules for comparing names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,37 @@ impl NameRules {
     /// Returns true if two names are equal by these rules.
     pub(crate) fn same(self, a: &str, b: &str) -> bool {
         a == b || self.hashed() && self.form(a) == self.form(b)
+    }
+
+    /// Finds the entry of `name`, whose hash is `hash`, in folder `dir` of a tree of files, and returns
+    /// what `read` makes of its name as stored and its value.
+    pub(super) fn find<T>(
+        self,
+        files: &Tree,
+        dir: FileId,
+        (name, hash): (&str, u32),
+        read: impl FnOnce(&str, &[u8]) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut cursor = files.seek(&Key::Record(RecordKey::entry(dir, b"", Some(hash))))?;
+        while let Some(record) = cursor.next()? {
+            let Key::Record(RecordKey {
+                id,
+                kind: record_type::DIRECTORY_ENTRY,
+                rest: KeyRest::Hashed(found, there),
+            }) = record.key
+            else {
+                break;
+            };
+            if (id, found) != (dir, hash) {
+                break;
+            }
+            if let Ok(there) = str::from_utf8(there)
+                && self.same(there, name)
+            {
+                return read(there, record.value).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     fn form(self, name: &str) -> Vec<u32> {

@@ -213,7 +213,7 @@ mod tests {
 
     /// A map in which one of these blocks is free is wrong, even if its counts are consistent.
     #[test]
-    fn what_the_container_needs_must_be_used() {
+    fn blocks_of_the_container_must_be_used() {
         let found = Container::open(sound(), None).unwrap();
         let manager = found.spaceman().unwrap();
         let (head, _) = SpacemanRaw::ref_from_prefix(&manager).unwrap();

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_lists_are_refused() {
         for list in [
             "",
             "<dict>",

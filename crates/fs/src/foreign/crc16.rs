@@ -1,6 +1,4 @@
-//! The CRC-16 of ext4, not inverted at the end. Its CRC-32C is that of `crc32c.rs`.
-
-pub(super) use crate::crc32c::crc32c;
+//! The CRC-16 of ext4, not inverted at the end.
 
 /// Reversed polynomial.
 const CRC16: u16 = 0xA001;
@@ -23,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_the_catalogue() {
+    fn checksums_are_those_of_the_catalog() {
         assert_eq!(crc16(!0, b"123456789"), 0x4B37);
     }
 }

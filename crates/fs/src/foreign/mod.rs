@@ -5,6 +5,7 @@
 //! are read. Unsupported variants are rejected with an error that names them. The formats are
 //! described in `docs/formats/foreign.md`.
 
+mod crc16;
 mod exfat;
 mod ext;
 mod fat;
@@ -14,7 +15,6 @@ pub mod fixture;
 mod layout;
 mod map;
 mod ntfs;
-mod sums;
 #[cfg(test)]
 mod tests;
 

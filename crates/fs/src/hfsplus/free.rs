@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_a_journal_counts() {
+    fn changes_in_a_journal_count() {
         let device = volume(8 << 20, 4096);
         let before = free(&HfsPlus::open(device.clone()).unwrap());
         let changed = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();

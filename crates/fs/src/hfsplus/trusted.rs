@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_volume_needs_must_be_used() {
+    fn blocks_of_the_volume_must_be_used() {
         let sound = volume();
         let header = HfsPlus::open(sound.clone()).unwrap().header.raw;
         let info_at = u64::from(header.journal_info_block.get()) * 4096;

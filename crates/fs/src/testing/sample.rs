@@ -6,7 +6,7 @@ use crate::source::{SourceKind, SourceNode, Stream, Tree};
 /// Returns a tree of `files` files in two folders, one with hard links, a symbolic link, and
 /// attributes of several sizes. `more_names` are names of the hard-linked file in addition to its
 /// first two.
-pub(super) fn tree(files: usize, more_names: &[&str]) -> Tree {
+pub(crate) fn tree(files: usize, more_names: &[&str]) -> Tree {
     let mut tree = Tree::empty(Timestamp::from_seconds(1_600_000_000));
     let mut add = |parent: u32, name: &str, kind: SourceKind, mode: u16| {
         let node = tree.nodes.len() as u32;

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_written() {
+    fn counted_records_are_written() {
         for count in [0, 1, 20, 111, 112, 5000] {
             let record = |n: u64| {
                 let key = OmapKeyRaw {

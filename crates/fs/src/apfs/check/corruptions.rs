@@ -2,11 +2,11 @@
 
 use super::sample::Sample;
 use crate::apfs::layout::*;
-use crate::corruption::{damage, note, warning};
+use crate::testing::corruption::{damage, note, warning};
 use bandsaw_core::problem::Severity;
 
 /// A corruption of a container.
-pub(in crate::apfs) type Corruption = crate::corruption::Corruption<Sample>;
+pub(in crate::apfs) type Corruption = crate::testing::corruption::Corruption<Sample>;
 
 pub(in crate::apfs) const CONTAINER: &[Corruption] = &[
     damage("checksum mismatch of the container superblock", |p| {

@@ -212,7 +212,7 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
                     );
                     report.warning(wrong("apfs checkpoint", message));
                 }
-                if let Some(message) = what_is_odd(bytes) {
+                if let Some(message) = unusual_fields(bytes) {
                     report.warning(wrong(
                         "apfs checkpoint",
                         format!("the reaper in block {paddr} {message}"),
@@ -230,7 +230,7 @@ fn leftovers(objects: &Ephemerals, reaper: Oid, report: &mut Report<'_>) {
 }
 
 /// Returns a message if a reaper is inconsistent; `bytes` are all of its block.
-fn what_is_odd(bytes: &[u8]) -> Option<String> {
+fn unusual_fields(bytes: &[u8]) -> Option<String> {
     let (reaper, buffer) = ReaperRaw::ref_from_prefix(bytes).ok()?;
     let size = reaper.buffer_size.get();
     if size as usize != buffer.len() {

@@ -105,7 +105,7 @@ impl CheckedObjects {
                     flags,
                     used: false,
                 };
-                if let Some(message) = what_is_wrong(&entry, value.size.get(), scope) {
+                if let Some(message) = entry_damage(&entry, value.size.get(), scope) {
                     report.damage(leaf.wrong(format_args!(
                         "object {oid:#x} of transaction {xid} {message}"
                     )));
@@ -307,7 +307,7 @@ fn check_head(raw: &OmapRaw, paddr: Paddr, scope: &Scope<'_>, report: &mut Repor
 }
 
 /// Returns a message if a record is invalid.
-fn what_is_wrong(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<String> {
+fn entry_damage(entry: &OmapEntry, size: u32, scope: &Scope<'_>) -> Option<String> {
     let (oid, xid, flags) = (entry.oid, entry.xid.0, entry.flags);
     if oid < Oid::FIRST_USER || oid.0 >= scope.next_oid {
         return Some(format!(

@@ -8,11 +8,10 @@ use super::LAYER;
 use super::inode::Inode;
 use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
-use crate::apfs::btree::Key;
 use crate::apfs::layout::{
-    DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, KeyRest, RecordKey, SiblingLinkRaw,
-    SiblingMapRaw, XattrRaw, entry_field, inode_field, inode_flags, mode_type, nanoseconds,
-    put_name, record_type, xattr_flags, xattr_name,
+    DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, RecordKey, SiblingLinkRaw, SiblingMapRaw,
+    XattrRaw, entry_field, inode_field, inode_flags, mode_type, nanoseconds, put_name, record_type,
+    xattr_flags, xattr_name,
 };
 use crate::{ExistingTarget, FileKind, NewKind, NewNode, NodeId};
 use bandsaw_core::size::narrow;
@@ -168,37 +167,19 @@ impl Volume {
             return Ok(None);
         };
         let tree = self.files.reader()?;
-        let mut cursor = tree.seek(&Key::Record(RecordKey::entry(dir, b"", Some(hash))))?;
-        while let Some(record) = cursor.next()? {
-            let Key::Record(RecordKey {
-                id,
-                kind: record_type::DIRECTORY_ENTRY,
-                rest: KeyRest::Hashed(found, there),
-            }) = record.key
-            else {
-                break;
+        (self.read.names).find(&tree, dir, (name, hash), |there, value| {
+            let Some((raw, fields)) = DirectoryEntryRaw::parse(value) else {
+                return Err(corrupt(dir, "malformed directory entry"));
             };
-            if (id, found) != (dir, hash) {
-                break;
-            }
-            let Ok(there) = str::from_utf8(there) else {
-                continue;
-            };
-            if self.read.names.same(there, name) {
-                let Some((raw, fields)) = DirectoryEntryRaw::parse(record.value) else {
-                    return Err(corrupt(dir, "malformed directory entry"));
-                };
-                let sibling = fields
-                    .read::<U64>(entry_field::SIBLING_ID)
-                    .map(FileId::from);
-                return Ok(Some(FolderEntry {
-                    name: there.to_owned(),
-                    raw: *raw,
-                    sibling,
-                }));
-            }
-        }
-        Ok(None)
+            let sibling = fields
+                .read::<U64>(entry_field::SIBLING_ID)
+                .map(FileId::from);
+            Ok(FolderEntry {
+                name: there.to_owned(),
+                raw: *raw,
+                sibling,
+            })
+        })
     }
 
     /// Returns an entry, which must exist, and its object.

@@ -4,12 +4,13 @@
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::super::crc16::crc16;
 use super::super::layout::ext::{
     DESCRIPTOR_SUM, GroupRaw, MAGIC, SHORT_DESCRIPTOR, SUPERBLOCK, SuperblockRaw, compatible,
     group_flags, incompatible, read_only, state,
 };
 use super::super::layout::power;
-use super::super::sums::{crc16, crc32c};
+use crate::crc32c::crc32c;
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Result};
 

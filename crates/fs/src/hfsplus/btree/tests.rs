@@ -245,7 +245,7 @@ fn a_tree_of_records_of_all_lengths_is_the_model() {
 }
 
 #[test]
-fn what_comes_in_order_fills_its_nodes() {
+fn sorted_records_fill_their_nodes() {
     let mut alone = Alone::new(TreeKind::Extents, 512, 400);
     let mut model = BTreeMap::new();
     for number in 0..1500 {

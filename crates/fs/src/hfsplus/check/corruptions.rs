@@ -1,11 +1,11 @@
 //! Damage of every kind, one structure at a time, for tests.
 
 use super::sample::Sample;
-use crate::corruption::{damage, note, warning};
 use crate::hfsplus::layout::*;
+use crate::testing::corruption::{damage, note, warning};
 
 /// A corruption of a volume.
-pub(in crate::hfsplus) type Corruption = crate::corruption::Corruption<Sample>;
+pub(in crate::hfsplus) type Corruption = crate::testing::corruption::Corruption<Sample>;
 
 pub(in crate::hfsplus) const VOLUME: &[Corruption] = &[
     damage("expected H+ or HX", |v| {

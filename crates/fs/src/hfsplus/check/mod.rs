@@ -118,7 +118,7 @@ pub(super) fn check_in_place(
         report: &mut report,
         progress,
     }
-    .hold_bitmap(&totals.used, Some(&overflow))?;
+    .compare_bitmap(&totals.used, Some(&overflow))?;
     Ok(report.into_problems())
 }
 
@@ -261,26 +261,7 @@ impl Checker<'_> {
             .into_iter()
             .for_each(|extent| forks.blocks.claim(extent, Cnid(0), BlockUse::Header));
 
-        let extents = self.special(&raw.extents_file, "extents file", Cnid::EXTENTS, None)?;
-        let mut complete = extents.is_some() || raw.extents_file.total_blocks.get() == 0;
-        if let Some(file) = &extents {
-            complete &= tree::check(
-                file,
-                TreeKind::Extents,
-                rules,
-                self.report,
-                progress,
-                &mut |record, node, report| {
-                    forks.add_overflow(record, node, report);
-                    Ok(())
-                },
-            )?;
-        }
-        let overflow = match Overflow::open(&self.space, &raw.extents_file) {
-            Ok(overflow) => Some(overflow),
-            Err(error) if error.kind() == Kind::Io => return Err(error),
-            Err(_) => None, // told above
-        };
+        let (overflow, mut complete) = self.check_extents(&mut forks, rules)?;
         for (fork, id) in [
             (&raw.extents_file, Cnid::EXTENTS),
             (&raw.catalog_file, Cnid::CATALOG),
@@ -312,28 +293,9 @@ impl Checker<'_> {
                 },
             )?;
         }
-        let mut attributes = Attributes::default();
-        let file = self.special(
-            &raw.attributes_file,
-            "attributes file",
-            Cnid::ATTRIBUTES,
-            overflow.as_ref(),
-        )?;
-        complete &= file.is_some() || raw.attributes_file.total_blocks.get() == 0;
-        if let Some(file) = &file {
-            complete &= tree::check(
-                file,
-                TreeKind::Attributes,
-                rules,
-                self.report,
-                progress,
-                &mut |record, node, report| {
-                    attributes.add(record, node, &mut forks, report);
-                    Ok(())
-                },
-            )?;
-            attributes.close(self.report);
-        }
+        let (attributes, is_complete) =
+            self.check_attributes(&mut forks, overflow.as_ref(), rules)?;
+        complete &= is_complete;
         forks.check_overflow(self.report);
         let counted = TreeTotals {
             files: catalog.files,
@@ -350,7 +312,7 @@ impl Checker<'_> {
         let before = self.report.len();
         let used = forks.blocks.finish(self.report);
         let overlaps = self.report.len() > before;
-        let unowned = self.hold_bitmap(&used, overflow.as_ref())?;
+        let unowned = self.compare_bitmap(&used, overflow.as_ref())?;
         let before = self.report.len();
         if unowned > 0 {
             self.note_empty_files(&catalog);
@@ -371,6 +333,65 @@ impl Checker<'_> {
             unowned,
             ..counted
         })
+    }
+
+    /// Checks the extents tree. Returns a reader of it, if it can be opened, and true if all of it was
+    /// read.
+    fn check_extents(
+        &mut self,
+        forks: &mut Forks,
+        rules: Rules,
+    ) -> Result<(Option<Overflow>, bool)> {
+        let raw = &self.header.raw.extents_file;
+        let file = self.special(raw, "extents file", Cnid::EXTENTS, None)?;
+        let complete = match &file {
+            None => raw.total_blocks.get() == 0,
+            Some(file) => tree::check(
+                file,
+                TreeKind::Extents,
+                rules,
+                self.report,
+                self.progress,
+                &mut |record, node, report| {
+                    forks.add_overflow(record, node, report);
+                    Ok(())
+                },
+            )?,
+        };
+        match Overflow::open(&self.space, raw) {
+            Ok(overflow) => Ok((Some(overflow), complete)),
+            Err(error) if error.kind() == Kind::Io => Err(error),
+            // Reported by the checks above.
+            Err(_) => Ok((None, complete)),
+        }
+    }
+
+    /// Checks the attributes tree. Returns its records, and true if all of it was read.
+    fn check_attributes(
+        &mut self,
+        forks: &mut Forks,
+        overflow: Option<&Overflow>,
+        rules: Rules,
+    ) -> Result<(Attributes, bool)> {
+        let raw = &self.header.raw.attributes_file;
+        let mut attributes = Attributes::default();
+        let file = self.special(raw, "attributes file", Cnid::ATTRIBUTES, overflow)?;
+        let Some(file) = &file else {
+            return Ok((attributes, raw.total_blocks.get() == 0));
+        };
+        let complete = tree::check(
+            file,
+            TreeKind::Attributes,
+            rules,
+            self.report,
+            self.progress,
+            &mut |record, node, report| {
+                attributes.add(record, node, forks, report);
+                Ok(())
+            },
+        )?;
+        attributes.close(self.report);
+        Ok((attributes, complete))
     }
 
     /// Notes the empty files, which may have lost the blocks that no file owns.
@@ -422,7 +443,7 @@ impl Checker<'_> {
 
     /// Compares the bitmap with the blocks in use. Returns the number of blocks that nothing uses,
     /// if bitmap and header agree on the number of used ones; otherwise 0.
-    fn hold_bitmap(&mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<u64> {
+    fn compare_bitmap(&mut self, runs: &[(u64, u64)], overflow: Option<&Overflow>) -> Result<u64> {
         let fork = &self.header.raw.allocation_file;
         let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else {
             return Ok(0);

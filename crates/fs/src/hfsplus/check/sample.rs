@@ -9,7 +9,7 @@ use crate::hfsplus::btree::Node;
 use crate::hfsplus::build::{Options, Plan};
 use crate::hfsplus::layout::*;
 use crate::hfsplus::unicode::decode_name;
-use crate::sample;
+use crate::testing::sample;
 use bandsaw_core::device::{BlockDeviceExt, Memory};
 use bandsaw_core::progress::Silent;
 

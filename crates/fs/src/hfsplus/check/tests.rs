@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::check;
 use super::corruptions::{ATTRIBUTES, CATALOG, Corruption, TREES, VOLUME};
 use super::sample::Sample;
-use crate::corruption::warning;
+use crate::testing::corruption::warning;
 use zerocopy::FromBytes;
 
 use crate::hfsplus::layout::{CatalogKey, Cnid, FileRaw};

@@ -270,7 +270,7 @@ fn transactions_wrap_around_the_ring_anywhere() {
 }
 
 #[test]
-fn what_follows_the_end_without_a_break_counts() {
+fn transactions_that_follow_the_end_count() {
     let wait = |next_sequence| {
         let plain = volume(journal_flags::IN_VOLUME);
         let mut journal = Journal::new(JournalOrder::Little, SECTOR);

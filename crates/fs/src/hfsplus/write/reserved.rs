@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_others_is_stepped_over() {
+    fn reserved_blocks_are_stepped_over() {
         let mut reserved = Reservations::default();
         reserved.keep(ONE, 10..20);
         reserved.keep(OTHER, 30..40);

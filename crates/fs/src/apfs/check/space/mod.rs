@@ -62,7 +62,7 @@ impl<'a> CheckedSpace<'a> {
             return Ok(None);
         }
         check_sizes(store, &head, report);
-        if let Some(message) = zones::what_is_wrong(&bytes, store.block_size) {
+        if let Some(message) = zones::zone_damage(&bytes, store.block_size) {
             report.warning(wrong(LAYER, message));
         }
         let pool_run = run(head.pool_base.get(), head.pool_blocks.get(), store.blocks);

@@ -30,7 +30,7 @@ struct ZoneRaw {
 const _: () = assert!(size_of::<ZoneRaw>() == 0x88);
 
 /// Returns a message if the zones are inconsistent; `manager` are all bytes of the space manager.
-pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<String> {
+pub(super) fn zone_damage(manager: &[u8], block_size: BlockSize) -> Option<String> {
     let (head, rest) = SpacemanRaw::ref_from_prefix(manager).ok()?;
     if head.flags.get() & spaceman_flags::VERSIONED == 0 {
         return None;
@@ -50,7 +50,7 @@ pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<Str
         .find_map(|(bytes, index): (_, u32)| {
             let zone = ZoneRaw::read_from_bytes(bytes).ok()?;
             let id = zone.id.get();
-            let message = match what_is_odd(&zone, block_size) {
+            let message = match unusual_zone(&zone, block_size) {
                 None if id == 0 || ids.insert(id) => return None,
                 None => "the same number as another zone",
                 Some(message) => message,
@@ -59,7 +59,7 @@ pub(super) fn what_is_wrong(manager: &[u8], block_size: BlockSize) -> Option<Str
         })
 }
 
-fn what_is_odd(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
+fn unusual_zone(zone: &ZoneRaw, block_size: BlockSize) -> Option<&'static str> {
     let none = [U64::new(0); 2];
     let makes_sense = |[start, end]: &[U64; 2]| {
         let size = u64::from(block_size.get());

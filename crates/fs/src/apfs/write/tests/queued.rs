@@ -11,7 +11,7 @@ fn whole(device: &Arc<Memory>) -> ContainerMut {
 
 /// Includes encrypted volumes without a key.
 #[test]
-fn what_was_removed_is_free_after_a_few_checkpoints() {
+fn removed_files_are_free_after_a_few_checkpoints() {
     for device in [container(16 << 20, false), encrypted(16 << 20)] {
         let bytes = || {
             let map = Container::open(device.clone(), None)

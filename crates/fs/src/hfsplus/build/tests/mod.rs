@@ -501,7 +501,7 @@ fn invalid_trees_are_refused() {
 }
 
 #[test]
-fn what_was_there_is_gone() {
+fn old_contents_are_gone() {
     let device = Memory::from(vec![0xAA; 8 << 20]);
     let mut grown = Grown::new();
     grown.file(0, "file", 100);

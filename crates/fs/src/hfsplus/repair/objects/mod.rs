@@ -553,7 +553,7 @@ impl AllObjects {
 
     /// Adds a step for each thread that has to be written again, and for each one without an
     /// object.
-    pub(super) fn tell_threads(&self, steps: &mut Steps) {
+    pub(super) fn add_thread_steps(&self, steps: &mut Steps) {
         for object in &self.all {
             let needed = object.is_folder()
                 || object

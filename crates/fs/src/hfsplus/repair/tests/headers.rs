@@ -84,7 +84,7 @@ fn headers_that_nothing_decides_between_are_left_to_the_user() {
 }
 
 #[test]
-fn what_an_interrupted_change_left_is_not_rebuilt_around() {
+fn interrupted_changes_are_not_rebuilt_around() {
     let device = Arc::new(Memory::from(Sample::new(false).bytes));
     let volume = HfsPlusMut::open(device.clone(), WriteOptions::default()).unwrap();
     volume

@@ -97,7 +97,7 @@ fn files_that_grow_in_turns_lie_together() {
 }
 
 #[test]
-fn what_is_kept_is_given_up_where_space_is_short() {
+fn reserved_space_is_given_up_when_space_is_short() {
     let device = empty(4 << 20);
     let fs = open(&device);
     let ids: Vec<_> = (0..4)
@@ -136,7 +136,7 @@ fn what_is_kept_is_given_up_where_space_is_short() {
 
 /// A closed file has no reservation.
 #[test]
-fn what_is_closed_keeps_nothing() {
+fn closed_files_reserve_nothing() {
     let device = empty(4 << 20);
     let fs = open(&device);
     let grown = |name: &str| {

@@ -7,7 +7,7 @@ use bandsaw_core::{Error, Kind};
 /// A file that lost its name while open is deleted when it is closed, even after the volume was
 /// unmounted.
 #[test]
-fn what_was_open_goes_after_the_unmounting_too() {
+fn unlinked_open_files_go_after_unmounting_too() {
     let device = empty(2 << 20);
     let fs = open(&device);
     let free = fs.volume().free;

@@ -150,7 +150,7 @@ fn a_journal_at_the_end_moves() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_lost() {
+fn sizes_below_the_contents_are_refused_without_loss() {
     let device = empty(8 << 20);
     let fs = open(&device);
     let kept = lived_in(&fs, 7);
