@@ -1,13 +1,13 @@
 //! The conformance suite for object stores.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::store::{ObjectMeta, Objects, ObjectsExt, Put, SharedBytes};
 use crate::testing::Random;
-use crate::{Error, Kind, Result};
+use crate::testing::conformance::Promise;
+use crate::{Error, Kind};
 
 /// Runs the suite on the object stores that `make` creates. Each must be empty: a separate prefix
 /// suffices.
@@ -53,32 +53,13 @@ struct ObjectsCase {
     objects: Arc<dyn Objects>,
 }
 
+impl Promise for ObjectsCase {
+    fn promise(&self) -> &'static str {
+        self.promise
+    }
+}
+
 impl ObjectsCase {
-    #[track_caller]
-    fn must<T>(&self, doing: impl Display, result: Result<T>) -> T {
-        result.unwrap_or_else(|error| panic!("{}: {doing}: {error}", self.promise))
-    }
-
-    #[track_caller]
-    fn must_refuse<T>(&self, doing: impl Display, kind: Kind, result: Result<T>) {
-        match result {
-            Ok(_) => panic!(
-                "{}: {doing}: expected {kind:?}, but it was done",
-                self.promise
-            ),
-            Err(error) if error.kind() == kind => {}
-            Err(error) => panic!(
-                "{}: {doing}: expected {kind:?}, got {error:?}",
-                self.promise
-            ),
-        }
-    }
-
-    #[track_caller]
-    fn claim(&self, holds: bool, claim: impl Display) {
-        assert!(holds, "{}: {claim}", self.promise);
-    }
-
     #[track_caller]
     fn put(&self, key: &str, bytes: &[u8]) -> ObjectMeta {
         let put = self.must(

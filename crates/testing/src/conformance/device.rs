@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::{Case, MIN_LEN};
+use super::{Case, MIN_LEN, Promise};
 use crate::Random;
 use bandsaw_core::Kind;
 use bandsaw_core::device::{AfterDiscard, BlockDevice, ExtentKind};
@@ -166,7 +166,7 @@ type Check = fn(&Case);
 
 const CHECKS: &[(&str, Check)] = &[
     ("info makes sense and does not change", info_makes_sense),
-    ("what was written is read", what_was_written_is_read),
+    ("what was written is read", written_bytes_are_read),
     ("any offset and length will do", any_offset_and_length),
     ("the last byte is like the others", the_last_byte),
     (
@@ -186,7 +186,7 @@ const CHECKS: &[(&str, Check)] = &[
         "extents cover the range and agree with its contents",
         extents_agree,
     ),
-    ("what is lent is what is read", what_is_lent_is_read),
+    ("what is lent is what is read", lent_ranges_are_read),
     ("a flush without changes succeeds", flushes),
     ("a length can be changed, or is refused", lengths_change),
     ("eight threads in eight units", super::threads::eight_units),
@@ -219,7 +219,7 @@ fn info_makes_sense(case: &Case) {
     );
 }
 
-fn what_was_written_is_read(case: &Case) {
+fn written_bytes_are_read(case: &Case) {
     let written = case.fill_windows(2);
     case.expect_windows(&written, "read again");
     let again = case.fill_windows(3);
@@ -474,7 +474,7 @@ fn extents_agree(case: &Case) {
     }
 }
 
-fn what_is_lent_is_read(case: &Case) {
+fn lent_ranges_are_read(case: &Case) {
     case.fill_windows(12);
     for window in case.windows() {
         let mut at = window.start + (window.end - window.start) / 3;

@@ -13,19 +13,19 @@
 
 mod device;
 mod host;
+mod promise;
 mod seams;
 mod store;
 mod threads;
 
-use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bandsaw_core::device::{Access, BlockDevice, BlockDeviceExt, ExtentKind, Info};
-use bandsaw_core::{Error, Kind, Result};
 
 pub use device::{Devices, device, read_only};
 pub use host::host_store;
+pub use promise::Promise;
 pub use store::{Stores, store};
 
 /// Minimum length in bytes of a device under test.
@@ -40,6 +40,12 @@ struct Case {
     unit: u64,
 }
 
+impl Promise for Case {
+    fn promise(&self) -> &'static str {
+        self.promise
+    }
+}
+
 impl Case {
     fn info(&self) -> Info {
         self.device.info()
@@ -47,31 +53,6 @@ impl Case {
 
     fn len(&self) -> u64 {
         self.info().len
-    }
-
-    #[track_caller]
-    fn must<T>(&self, doing: impl Display, result: Result<T>) -> T {
-        result.unwrap_or_else(|error| panic!("{}: {doing}: {error}", self.promise))
-    }
-
-    #[track_caller]
-    fn must_refuse<T>(&self, doing: impl Display, kind: Kind, result: Result<T>) -> Error {
-        match result {
-            Ok(_) => panic!(
-                "{}: {doing}: expected {kind:?}, but it was done",
-                self.promise
-            ),
-            Err(error) if error.kind() == kind => error,
-            Err(error) => panic!(
-                "{}: {doing}: expected {kind:?}, got {error:?}",
-                self.promise
-            ),
-        }
-    }
-
-    #[track_caller]
-    fn claim(&self, holds: bool, claim: impl Display) {
-        assert!(holds, "{}: {claim}", self.promise);
     }
 
     #[track_caller]

@@ -1,11 +1,11 @@
 //! The conformance suite for stores.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Display};
+use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Devices, read_only};
+use super::{Devices, Promise, read_only};
 use crate::Random;
 use bandsaw_core::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw_core::store::{Lock, Open, Put, Store};
@@ -153,32 +153,13 @@ struct StoreCase {
     store: Arc<dyn Store>,
 }
 
+impl Promise for StoreCase {
+    fn promise(&self) -> &'static str {
+        self.promise
+    }
+}
+
 impl StoreCase {
-    #[track_caller]
-    fn must<T>(&self, doing: impl Display, result: Result<T>) -> T {
-        result.unwrap_or_else(|error| panic!("{}: {doing}: {error}", self.promise))
-    }
-
-    #[track_caller]
-    fn must_refuse<T>(&self, doing: impl Display, kind: Kind, result: Result<T>) -> Error {
-        match result {
-            Ok(_) => panic!(
-                "{}: {doing}: expected {kind:?}, but it was done",
-                self.promise
-            ),
-            Err(error) if error.kind() == kind => error,
-            Err(error) => panic!(
-                "{}: {doing}: expected {kind:?}, got {error:?}",
-                self.promise
-            ),
-        }
-    }
-
-    #[track_caller]
-    fn claim(&self, holds: bool, claim: impl Display) {
-        assert!(holds, "{}: {claim}", self.promise);
-    }
-
     #[track_caller]
     fn open(&self, name: &str, mode: Open) -> Arc<dyn BlockDevice> {
         let found = self.must(

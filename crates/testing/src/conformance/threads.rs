@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::Case;
+use super::{Case, Promise};
 use crate::Random;
 use bandsaw_core::Kind;
 use bandsaw_core::device::AfterDiscard;
