@@ -1,8 +1,8 @@
 //! `bandsaw`: Apple's disk images from the command line.
 //!
 //! A verb is a file in [`commands`]: its arguments, one call into the library, its output. Errors
-//! become text and an exit code only in [`failure`]; nothing here knows a format of images or
-//! volumes; [`shims`] know those of the programs that they stand for.
+//! become text and an exit code only in [`failure`]; formats are left to the library: a verb names
+//! one only if it is about that format; [`shims`] know those of the programs that they stand for.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -11,9 +11,9 @@ mod band_map;
 mod change;
 mod checksum_args;
 mod commands;
-mod compressing;
-mod encrypting;
-mod encrypting_volume;
+mod compression_args;
+mod container_args;
+mod encryption_args;
 mod exports;
 mod failure;
 mod global_args;
@@ -28,7 +28,6 @@ mod memory_limit;
 mod missing_contents;
 mod mount_helper;
 mod network_args;
-mod new_container;
 mod new_file;
 mod node;
 mod output;
@@ -41,8 +40,9 @@ mod signals;
 mod source;
 mod text;
 #[cfg(target_os = "linux")]
-mod throttle;
+mod throttle_args;
 mod verified_images;
+mod volume_encryption_args;
 
 use std::process::ExitCode;
 

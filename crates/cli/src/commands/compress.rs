@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::change::{self, ChangeArgs};
-use crate::compressing::{CompressionType, DEFAULT_LEVEL, FileChoiceArgs, Totals};
+use crate::compression_args::{CompressionType, DEFAULT_LEVEL, FileChoiceArgs, Totals};
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;

@@ -22,9 +22,9 @@ use serde::Serialize;
 
 use super::check::COPY_AGAIN;
 use crate::checksum_args::VERIFY_HINT;
-use crate::encrypting::{Cipher, DecryptArgs, NewEncryptionArgs};
+use crate::container_args::{self, Container, file_mode};
+use crate::encryption_args::{Cipher, DecryptArgs, NewEncryptionArgs};
 use crate::failure::{Advise, Failure, Outcome};
-use crate::new_container::{self, Container, file_mode};
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
@@ -211,7 +211,7 @@ impl Convert {
             }
             return self.to_standard_output(&output.aside());
         }
-        let target = new_container::place(target)?;
+        let target = container_args::place(target)?;
         let is_same = is_same(self.source.as_ref(), &target);
         let refused = |hint: &'static str| {
             let error = Error::conflict("convert", "source and target are the same image");
@@ -373,7 +373,7 @@ impl Convert {
                 Failure::from(error).hint("run the command again to resume")
             }
             Kind::Conflict if error.reason() == Some(Reason::PartialExists) => error.into(),
-            _ => new_container::advise(error, &self.container),
+            _ => container_args::advise(error, &self.container),
         }
     }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::extract;
 use crate::change::{self, ChangeArgs};
 use crate::checksum_args::{self, VerifyArgs};
-use crate::compressing::LevelCompressionArgs;
+use crate::compression_args::LevelCompressionArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;

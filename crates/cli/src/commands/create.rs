@@ -17,16 +17,16 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::commands::convert::{StreamReport, standard_output};
-use crate::compressing::{CompressionArgs, Totals};
-use crate::encrypting::{Cipher, NewEncryptionArgs};
-use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
+use crate::compression_args::{CompressionArgs, Totals};
+use crate::container_args::{self, Container};
+use crate::encryption_args::{Cipher, NewEncryptionArgs};
 use crate::failure::{Failure, Outcome};
 use crate::headings::COMPRESSION;
 use crate::network_args::NetworkArgs;
-use crate::new_container::{self, Container};
 use crate::output::Output;
 use crate::passphrase::Passphrase;
 use crate::progress::Bar;
+use crate::volume_encryption_args::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 use crate::{image_report, info_text};
 
 /// Create an image, blank or filled from a folder or archive
@@ -196,7 +196,7 @@ impl FromStr for FileSystemArg {
 
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let image = new_container::place(&self.image)?;
+        let image = container_args::place(&self.image)?;
         let format = if self.is_streamed() {
             self.container.asked_format().unwrap_or_default()
         } else {
@@ -222,7 +222,7 @@ impl Create {
             look: None,
             resources: Vec::new(),
             network: self.network_args.reach().without_cache(),
-            mode: self.container.mode.map(new_container::file_mode),
+            mode: self.container.mode.map(container_args::file_mode),
             round_band_size: self.container.round,
         };
         // With --compress, --level is the level of the files, and of the image if it is compressed.
@@ -342,12 +342,12 @@ impl Create {
         };
         if fs::symlink_metadata(&self.image).is_ok() && !self.container.overwrite {
             let exists = Error::conflict("create", "already exists").because(Reason::Exists);
-            return Err(new_container::advise(
+            return Err(container_args::advise(
                 exists.in_file(&self.image),
                 &self.container,
             ));
         }
-        let passphrase = || (self.passphrase.choose(0)).map_err(new_container::advise_passphrase);
+        let passphrase = || (self.passphrase.choose(0)).map_err(container_args::advise_passphrase);
         self.encrypting.with(cipher, passphrase).map(Some)
     }
 
@@ -468,7 +468,7 @@ impl Create {
             Kind::Corrupt if error.reason() == Some(Reason::NotAnArchive) => {
                 Failure::from(error).hint("use a folder or a tar archive as the source")
             }
-            _ => new_container::advise(error, &self.container),
+            _ => container_args::advise(error, &self.container),
         }
     }
 }

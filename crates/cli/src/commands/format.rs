@@ -10,13 +10,13 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use super::create::epoch;
-use crate::encrypting_volume::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 use crate::failure::{Failure, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlockArgs, Iterations};
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
+use crate::volume_encryption_args::{NewVolumeKeys, RecoveryKey, VolumeEncryptionArgs};
 
 /// Create an empty volume in an image
 ///

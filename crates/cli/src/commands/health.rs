@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
 use crate::text::{minute, rfc3339};
-use crate::throttle::ThrottleArgs;
+use crate::throttle_args::ThrottleArgs;
 
 /// Check the health of all bundles below folders
 ///

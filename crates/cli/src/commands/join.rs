@@ -7,7 +7,7 @@ use bandsaw::container::udif::SplitMethod;
 use clap::{Args, ValueHint};
 
 use super::segment::{self, RewriteArgs};
-use crate::encrypting::DecryptArgs;
+use crate::encryption_args::DecryptArgs;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::source::OpenArgs;

@@ -16,7 +16,7 @@ use bandsaw::{Error, Reason};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
-use crate::compressing::LevelCompressionArgs;
+use crate::compression_args::LevelCompressionArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;

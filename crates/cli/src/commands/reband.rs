@@ -11,9 +11,9 @@ use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
+use crate::container_args;
 use crate::failure::{Advise, Outcome};
 use crate::info_text::exact;
-use crate::new_container;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};
@@ -68,7 +68,7 @@ impl Reband {
         let path = source::image(&self.image)?;
         let band_size = self
             .band_size
-            .map(|size| new_container::bundle_bands(size, self.round))
+            .map(|size| container_args::bundle_bands(size, self.round))
             .transpose()?;
         let bar = Bar::new(output);
         let progress = RateLimited::new(&bar, self.limit_rate);

@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::progress::Bar;
 use crate::source;
 use crate::text::counted;
-use crate::throttle::ThrottleArgs;
+use crate::throttle_args::ThrottleArgs;
 
 /// Find bands that changed although no program wrote to them
 ///

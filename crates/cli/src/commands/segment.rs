@@ -9,7 +9,7 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::encrypting::DecryptArgs;
+use crate::encryption_args::DecryptArgs;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;

@@ -10,9 +10,9 @@ use super::plist_values::{band_size, cipher, level, with_extension};
 use super::segment;
 use super::table::{COMMON, ENCRYPTING, KEYS, OVERWRITE, PLIST, PUPPET, Verb};
 use crate::commands::convert::{Convert, EncryptionArgs};
-use crate::encrypting::{DecryptArgs, NewEncryptionArgs};
+use crate::container_args::Container;
+use crate::encryption_args::{DecryptArgs, NewEncryptionArgs};
 use crate::failure::Outcome;
-use crate::new_container::Container;
 use crate::passphrase::NewPassphrase;
 
 const OPTIONS: &str = "

@@ -14,7 +14,7 @@ use super::size::{self, SECTOR};
 use super::table::{COMMON, ENCRYPTING, KEYS, OVERWRITE, PLIST, PUPPET, Verb};
 use super::{attach, convert, segment};
 use crate::commands::{epoch, is_bundle};
-use crate::encrypting::NewEncryptionArgs;
+use crate::encryption_args::NewEncryptionArgs;
 use crate::failure::Outcome;
 use crate::progress::Bar;
 

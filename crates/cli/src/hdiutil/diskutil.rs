@@ -15,9 +15,9 @@ use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::commands::create::{Create, FileSystemArg};
 use crate::commands::passwd;
 use crate::commands::resize::Resize;
-use crate::encrypting::{Cipher, DecryptArgs};
+use crate::container_args::Container;
+use crate::encryption_args::{Cipher, DecryptArgs};
 use crate::failure::Outcome;
-use crate::new_container::Container;
 use crate::passphrase::{NewPassphrase, Passphrase};
 use crate::source;
 

@@ -10,7 +10,7 @@ use plist::{Dictionary, Value as Plist};
 
 use super::call::{Call, usage};
 use super::size::SECTOR;
-use crate::encrypting::Cipher;
+use crate::encryption_args::Cipher;
 use crate::failure::Outcome;
 
 /// Returns the path with the extension that hdiutil gives the format.

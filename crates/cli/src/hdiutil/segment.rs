@@ -7,7 +7,7 @@ use super::call::{Call, usage};
 use super::size;
 use super::table::{COMMON, KEYS, OPENING, OVERWRITE, PLIST, PUPPET, Verb};
 use crate::commands::segment::{RewriteArgs, Segment};
-use crate::encrypting::DecryptArgs;
+use crate::encryption_args::DecryptArgs;
 use crate::failure::Outcome;
 
 const OPTIONS: &str = "

@@ -601,7 +601,7 @@ pub(crate) fn normal(path: &str) -> String {
 /// Returns a hint with the image below the layer at `image`, if one is found beside it. `None` if
 /// it is not a layer.
 fn hint_beneath(image: &ImagePath) -> Option<String> {
-    let found = open::stack::candidates_below(Path::new(image)).ok()??;
+    let found = open::overlays::candidates_below(Path::new(image)).ok()??;
     Some(match found.first() {
         Some(below) => format!("open it over its base: `{} --shadow {image}`", shown(below)),
         None => format!("open its base with `--shadow {image}`; no file beside it matches"),

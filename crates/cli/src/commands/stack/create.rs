@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bandsaw::container::stack::Role;
 use bandsaw::device::Access;
-use bandsaw::open::stack::{LayerOptions, create_layer, open_layer};
+use bandsaw::open::overlays::{LayerOptions, create_layer, open_layer};
 use bandsaw::ops::describe::LayerInfo;
 use bandsaw::{Kind, Reason, size};
 use clap::{Args, ValueHint};

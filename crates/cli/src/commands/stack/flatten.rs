@@ -6,9 +6,9 @@ use clap::{Args, ValueHint};
 
 use super::split;
 use crate::commands::convert::{Convert, EncryptionArgs};
-use crate::encrypting::DecryptArgs;
+use crate::container_args::Container;
+use crate::encryption_args::DecryptArgs;
 use crate::failure::{Failure, Outcome};
-use crate::new_container::Container;
 use crate::output::Output;
 use crate::source::OpenArgs;
 

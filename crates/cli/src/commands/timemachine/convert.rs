@@ -18,8 +18,8 @@ use serde::Serialize;
 use super::backups::{BackupsArgs, conclude, described, show};
 use crate::commands::convert::EncryptionArgs;
 use crate::commands::create::epoch;
+use crate::container_args::{self, Container};
 use crate::failure::{Advise, Failure, Outcome};
-use crate::new_container::{self, Container};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::text::counted;
@@ -91,7 +91,7 @@ struct ConvertReport {
 
 impl Convert {
     pub(super) fn run(&self, output: &Output) -> Outcome {
-        let new = new_container::place(&self.new)?.into_owned();
+        let new = container_args::place(&self.new)?.into_owned();
         check_absent(&new)?;
         let unfinished = unfinished(&new)?;
         let read = self.at.read_one_machine(output)?;

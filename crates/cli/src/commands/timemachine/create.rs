@@ -14,8 +14,8 @@ use plist::{Dictionary, Value};
 use serde::Serialize;
 
 use crate::commands::create::epoch;
+use crate::container_args::bundle_bands;
 use crate::failure::Outcome;
-use crate::new_container::bundle_bands;
 use crate::output::Output;
 use crate::progress::Bar;
 
