@@ -45,8 +45,8 @@ fn snapshots(container: &Arc<Container>, key: Ask<'_>) -> Vec<(String, World)> {
 }
 
 #[test]
-fn what_a_mac_has_written_stays() {
-    let test = "what_a_mac_has_written_stays";
+fn data_written_by_a_mac_stay() {
+    let test = "data_written_by_a_mac_stay";
     let Some(images) = corpus::images(test) else {
         return;
     };

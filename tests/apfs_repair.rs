@@ -147,7 +147,7 @@ fn a_cut_leaves_the_damaged_state_or_the_older_one() {
 }
 
 #[test]
-fn what_is_not_in_order_is_refused() {
+fn damaged_containers_are_refused() {
     let device: Arc<dyn BlockDevice> = Arc::new(Memory::zeros(LEN as usize));
     let (old, newest) = filled(&device);
     assert!(plan(&device, newest).unwrap().is_none());

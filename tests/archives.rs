@@ -470,7 +470,7 @@ fn paths_stay_within_the_volume() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused() {
+fn other_files_are_refused() {
     let kinds = [
         (&b""[..], Kind::Corrupt),
         (b"short", Kind::Corrupt),

@@ -38,7 +38,7 @@ fn places(folder: &Path) -> [(Format, PathBuf); 5] {
 }
 
 #[test]
-fn what_is_made_opens_and_is_blank() {
+fn new_images_open_and_are_blank() {
     let folder = tempfile::tempdir().unwrap();
     for (format, path) in places(folder.path()) {
         let image = open::create(&path, &options(format)).unwrap();

@@ -279,8 +279,8 @@ fn keys_that_aes_wraps_are_unwrapped() {
 }
 
 #[test]
-fn what_is_only_read_is_not_opened_for_writing() {
-    let name = "what_is_only_read_is_not_opened_for_writing";
+fn readers_do_not_open_for_writing() {
+    let name = "readers_do_not_open_for_writing";
     let scratch = tempfile::tempdir().unwrap();
     for (path, word) in [
         ("udif/keramics-hfsplus-zlib.dmg", "UDZO"),

@@ -424,7 +424,7 @@ fn compressed_images_hold_the_same_disk() {
 }
 
 #[test]
-fn what_compressed_images_do_not_have_is_refused() {
+fn unsupported_options_of_compressed_images_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("a"), Format::Udrw);
     let level = Some(bandsaw::codec::Level::default());

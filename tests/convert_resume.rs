@@ -225,7 +225,7 @@ fn encrypted_images_are_resumed() {
 /// Data that a killed run left after the committed part is cleared, and an image that was not
 /// started properly is created anew.
 #[test]
-fn what_does_not_count_is_cleared() {
+fn bytes_past_the_progress_are_cleared() {
     let folder = tempfile::tempdir().unwrap();
     let from = source(&folder.path().join("from.sparsebundle"));
     for (format, target) in [(Format::Udrw, "raw"), (Format::Udsb, "bundle")] {

@@ -166,7 +166,7 @@ fn a_blank_disk_needs_a_size() {
 }
 
 #[test]
-fn what_exists_is_replaced_only_when_asked_and_only_by_what_is_whole() {
+fn existing_files_are_replaced_on_request_and_by_whole_images_only() {
     let scratch = scratch();
     let path = scratch.path().join("image.sparsebundle");
     drop(make(&path, options(Format::Udsb, Layout::Gptspud, Source::Empty)).unwrap());

@@ -578,7 +578,7 @@ fn change_entry(file: &Arc<dyn BlockDevice>, number: u64, at: u64, bytes: &[u8])
 }
 
 #[test]
-fn what_is_not_understood_blocks_nothing_and_is_kept() {
+fn unknown_key_entries_block_nothing_and_are_kept() {
     // Changes of the second of three passphrases: offset, value, and the message.
     let cases: [(u64, &[u8], &str); 9] = [
         (0x00, &[0, 0, 0, 0x68], "key derivation 0x68"),

@@ -69,7 +69,7 @@ fn stores(path: &Path, needle: &[u8]) -> bool {
 }
 
 #[test]
-fn what_is_made_opens_by_its_passphrase_alone() {
+fn new_images_open_by_their_passphrase_alone() {
     let folder = tempfile::tempdir().unwrap();
     for (number, (format, path)) in places(folder.path()).into_iter().enumerate() {
         let key_bits = if number % 2 == 0 { 256 } else { 128 };

@@ -356,7 +356,7 @@ fn a_file_that_changes_is_an_error_that_names_it() {
 }
 
 #[test]
-fn what_no_volume_can_hold_is_refused_by_name() {
+fn names_that_no_volume_can_hold_are_refused() {
     let scratch = scratch();
     let refused = |path: &Path| import(path).map(drop).unwrap_err();
     let bad = scratch.path().join("bad");

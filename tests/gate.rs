@@ -9,7 +9,7 @@ use bandsaw::container::stack::Role;
 use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::device::{Access, AfterDiscard, BlockDeviceExt};
 use bandsaw::fs::{FileSystemExt, FileSystemMut, Fork, NewKind, NewNode};
-use bandsaw::open::stack::{LayerOptions, create_layer};
+use bandsaw::open::overlays::{LayerOptions, create_layer};
 use bandsaw::open::{Image, Keys, OpenOptions, open};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;

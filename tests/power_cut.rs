@@ -41,7 +41,7 @@ fn states(store: &PowerCut, names: &[&str]) -> BTreeSet<Vec<Option<Vec<u8>>>> {
 }
 
 #[test]
-fn what_was_flushed_and_synced_is_there() {
+fn flushed_and_synced_data_are_there() {
     let store = PowerCut::default();
     let disk = durable(&store, "disk", 2000);
     disk.write_at(100, b"kept").unwrap();
@@ -55,7 +55,7 @@ fn what_was_flushed_and_synced_is_there() {
 }
 
 #[test]
-fn what_was_not_flushed_is_torn_between_sectors() {
+fn unflushed_writes_are_torn_between_sectors() {
     let store = PowerCut::default();
     let disk = durable(&store, "disk", 1536);
     disk.write_at(0, &[1; 1536]).unwrap();
@@ -488,7 +488,7 @@ fn survives(bug: Bug) -> bool {
 }
 
 #[test]
-fn who_flushes_survives_and_who_forgets_does_not() {
+fn only_flushed_data_survive() {
     assert!(survives(Bug::None));
     for bug in [
         Bug::ForgetsToFlush,

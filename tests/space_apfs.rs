@@ -101,7 +101,7 @@ fn use_up(path: &Path) {
 }
 
 #[test]
-fn what_waits_for_older_checkpoints_is_predicted_and_returns() {
+fn space_of_older_checkpoints_is_predicted_and_returns() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let options = compact::Options {
         battery_allowed: true,
@@ -161,7 +161,7 @@ fn what_waits_for_older_checkpoints_is_predicted_and_returns() {
 
 /// As on macOS: space that was freed before the image was last used is reclaimed automatically.
 #[test]
-fn what_was_removed_returns_when_the_image_is_used_next() {
+fn space_of_removed_files_returns_at_the_next_use() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for (format, name) in [
         (Format::Udrw, "b.dmg"),

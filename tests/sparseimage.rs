@@ -283,7 +283,7 @@ fn the_last_band_moves_into_the_gap() {
 }
 
 #[test]
-fn what_is_written_again_after_a_discard_keeps_its_place() {
+fn bands_written_again_after_a_discard_keep_their_place() {
     let (file, image) = in_memory(64 << 10, 4096);
     image.write_at(0, &[1; 12 << 10]).unwrap();
     image.flush().unwrap();

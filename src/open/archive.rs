@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::archive_layer::ArchiveLayer;
+use super::layer::ArchiveLayer;
 use super::layer::Layer;
 use super::opening::Opening;
 use super::remote::{self, RemoteTarget};

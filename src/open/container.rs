@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::compare_lists::{self, SettledLists};
+use super::compare_lists::{self, ResolvedLists};
 use super::gate::{self, OpenedContainer};
 use super::guarded::Guarded;
 use super::opening::Opening;
@@ -29,19 +29,19 @@ const HEAD: usize = 16;
 impl Opening<'_> {
     /// Opens the bundle in the folder at the path.
     pub(super) fn folder(&mut self) -> Result<OpenedContainer> {
-        self.settled_bundle(Arc::new(Local::new(self.path)))
+        self.resolved_bundle(Arc::new(Local::new(self.path)))
     }
 
     /// Opens the bundle in a local or remote folder. If its lists differ, the numbers that the
     /// contents confirm are used. In a bucket, only writers compare them.
-    pub(super) fn settled_bundle(&mut self, store: Arc<dyn Store>) -> Result<OpenedContainer> {
-        let settled = if self.is_far() && self.options.access == Access::ReadOnly {
-            SettledLists::default()
+    pub(super) fn resolved_bundle(&mut self, store: Arc<dyn Store>) -> Result<OpenedContainer> {
+        let resolved = if self.is_far() && self.options.access == Access::ReadOnly {
+            ResolvedLists::default()
         } else {
-            compare_lists::settle(self.path, &store, &self.options, self.is_far())?
+            compare_lists::resolve_for_open(self.path, &store, &self.options, self.is_far())?
         };
-        let opened = self.bundle(store, settled.choice)?;
-        self.warnings.extend(settled.warning);
+        let opened = self.bundle(store, resolved.choice)?;
+        self.warnings.extend(resolved.warning);
         Ok(opened)
     }
 
@@ -217,16 +217,16 @@ where
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::check(path, options.access)?;
-            let settled = compare_lists::settle(path, &store, options, true)?;
+            let resolved = compare_lists::resolve_for_open(path, &store, options, true)?;
             let bundle =
-                Opening::new(path, options).unlock_bundle(store.clone(), settled.choice)?;
+                Opening::new(path, options).unlock_bundle(store.clone(), resolved.choice)?;
             let opened = OpenedContainer {
                 format: Format::Udsb,
                 disk: bundle.clone(),
                 store: Some(store),
             };
             let mut opening = Opening::new(path, options);
-            opening.warnings.extend(settled.warning);
+            opening.warnings.extend(resolved.warning);
             let found = gate::pass(opened, &mut opening)?;
             leftovers::check_leftovers(&bundle, &found.disk, options, progress)?;
             check(&bundle, &found.disk)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::volume::{self, Volume};
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Slice, is_zero};
 use crate::partition::{self, Map, Partition, gpt::Search};
+use crate::size::to_usize;
 use crate::{Error, Reason, Result};
 
 /// The use of a disk, as far as it is recognized. Every verb that judges a disk uses this verdict.
@@ -147,7 +148,7 @@ pub(crate) fn is_blank(disk: &dyn BlockDevice) -> Result<bool> {
         return Ok(false);
     }
     // Nonzero data is mostly found at the ends.
-    let probe = len.min(4096) as usize;
+    let probe = to_usize(len.min(4096));
     if !is_zero(&disk.read_vec(0, probe)?) || !is_zero(&disk.read_vec(len - probe as u64, probe)?) {
         return Ok(false);
     }

@@ -1,6 +1,7 @@
 //! Logical volumes of Core Storage: the search for their physical volumes and keys, and their opening.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -224,6 +225,10 @@ impl Driver for CoreStorageDriver {
         progress: &dyn Progress,
     ) -> Option<Result<Vec<Error>>> {
         Some(check(volume, keys, problems, progress))
+    }
+
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
     }
 }
 

@@ -106,9 +106,8 @@ pub(super) trait Driver: Debug + Sync {
     }
 
     /// Returns the ranges of the volume's own structures; see [`Volume::own_ranges`].
-    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
-        Ok(Vec::new())
-    }
+    /// Empty if they are unknown, or if there is no free map to compare them with.
+    fn own_ranges(&self, volume: &Volume) -> Result<Vec<Range<u64>>>;
 }
 
 /// The result of a comparison of the copies of a volume's header.
@@ -126,7 +125,11 @@ pub(super) enum Headers {
 #[derive(Debug)]
 struct Unread;
 
-impl Driver for Unread {}
+impl Driver for Unread {
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
 
 /// ext2/3/4, FAT, exFAT and NTFS, whose free space is read so that a trim can discard it.
 #[cfg(feature = "foreign")]
@@ -152,6 +155,11 @@ impl Driver for ForeignDriver {
 
     fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
         Ok(Some(Arc::new(self.open_map(volume)?.trusted()?)))
+    }
+
+    // The free maps of these formats are read, and never compared with the other structures.
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
     }
 }
 

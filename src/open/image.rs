@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::apfs::VolumeQuery;
-use super::archive_layer::ArchiveLayer;
 use super::contents::Contents;
+use super::layer::ArchiveLayer;
 use super::layer::Layer;
 use super::layer_metadata::LayerFile;
 use super::place::NewMode;

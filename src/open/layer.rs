@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::archive_layer::ArchiveLayer;
 use super::layer_metadata::LayerFile;
 use super::volume::Volume;
 use crate::container::Format;
@@ -13,6 +12,7 @@ use crate::container::sparseimage::SparseImage;
 use crate::container::stack::Stack;
 use crate::container::udif::Udif;
 use crate::crypt;
+use crate::crypt::aea::{Archive, ArchiveDescription};
 use crate::device::BlockDevice;
 use crate::partition::Map;
 use crate::store::{LocalFile, Status};
@@ -48,6 +48,15 @@ pub enum Layer {
     Partitions(Map),
     /// The contents of the disk, or of its partitions.
     Volumes(Vec<Volume>),
+}
+
+/// An encrypted or signed archive that contains an image.
+#[derive(Debug, Clone)]
+pub struct ArchiveLayer {
+    /// The properties, as far as they are known.
+    pub description: ArchiveDescription,
+    /// The contents; `None`: the archive is locked.
+    pub contents: Option<Arc<Archive>>,
 }
 
 impl Layer {

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_known_again() {
+    fn notes_are_read_again() {
         let note = ParentNote {
             below: "a.img".to_owned(),
             size: 512,

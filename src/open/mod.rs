@@ -5,22 +5,26 @@
 //!
 //! | topic | files |
 //! | --- | --- |
-//! | opening, layer by layer | `opening`, `container`, `disk`, `stack`, `section`, `archive`, `archive_layer`, `split_files`, `asif_directories` |
+//! | opening, layer by layer | `opening`, `container`, `disk`, `overlays`, `section`, `archive`, `split_files`, `asif_directories` |
 //! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `logical_disk` |
-//! | the gate before changes | `gate`, `geometry`, `compare_lists`, `compare_volume`, `band_size`, `leftovers`, `unstored`, `guarded`, `interrupted`, `quick_check` |
+//! | the gate before changes: comparison of sources | `gate` |
 //! | keys | `unlock`, `key_cache`, `key_file` |
 //! | new images | `create`, `place`, `resumable`, `staged_image` |
 //! | checks, free space | `examine`, `free` |
 //! | results | `image`, `layer`, `layer_metadata` |
 //! | other places | `remote`, `snapshot` |
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod apfs;
 mod archive;
-mod archive_layer;
 mod asif_directories;
-mod band_size;
-pub(crate) mod compare_lists;
-mod compare_volume;
 mod container;
 mod contents;
 mod core_storage;
@@ -31,29 +35,23 @@ mod driver;
 mod examine;
 mod free;
 pub(crate) mod gate;
-pub(crate) mod geometry;
-mod guarded;
 mod hfsplus;
 mod image;
-pub(crate) mod interrupted;
 pub(crate) mod key_cache;
 mod key_file;
 mod layer;
 pub(crate) mod layer_metadata;
-pub(crate) mod leftovers;
 mod logical_disk;
 mod opening;
+pub mod overlays;
 pub(crate) mod place;
-mod quick_check;
 pub(crate) mod remote;
 mod resumable;
 mod section;
 pub(crate) mod snapshot;
 mod split_files;
-pub mod stack;
 pub(crate) mod staged_image;
 mod unlock;
-pub(crate) mod unstored;
 mod volume;
 mod volume_format;
 
@@ -70,7 +68,8 @@ use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::store::{Local, Store};
 use crate::{Error, Kind, Reason, Result};
 
-pub(crate) use self::gate::FoundDisk;
+pub(crate) use self::gate::{FoundDisk, compare_lists, geometry, interrupted, leftovers, unstored};
+use self::gate::{band_size, guarded, quick_check};
 use self::opening::Opening;
 use self::remote::RemoteTarget;
 use self::staged_image::StagedImage;
@@ -78,7 +77,6 @@ use self::staged_image::StagedImage;
 pub use apfs::VolumeQuery;
 pub use archive::archive;
 pub(crate) use archive::is_archive;
-pub use archive_layer::ArchiveLayer;
 pub(crate) use container::detect_container;
 pub(crate) use container::lock_file;
 pub(crate) use container::open_bundle;
@@ -92,7 +90,7 @@ pub use examine::{
 pub(crate) use examine::{Scope, examine_stored};
 pub use image::Image;
 pub use key_file::KeyFile;
-pub use layer::Layer;
+pub use layer::{ArchiveLayer, Layer};
 pub use place::NewMode;
 pub use remote::{LocalCache, NetworkOptions, bucket_folder};
 pub use section::Section;

@@ -124,9 +124,9 @@ impl<'a> Opening<'a> {
         match remote::find(self.path, &self.options)? {
             Some(RemoteTarget::Folder(store, status)) => {
                 self.layers.push(Layer::Bucket(status));
-                self.settled_bundle(store)
+                self.resolved_bundle(store)
             }
-            Some(RemoteTarget::Snapshot(store)) => self.settled_bundle(store),
+            Some(RemoteTarget::Snapshot(store)) => self.resolved_bundle(store),
             Some(RemoteTarget::File(file)) => {
                 self.layers.push(Layer::Remote(file.clone()));
                 self.file(file)

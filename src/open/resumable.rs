@@ -14,6 +14,7 @@ use super::place::ImagePlace;
 use super::{CreateOptions, Draft, Image, LAYER, Layer, gate};
 use crate::device::{AfterDiscard, BlockDeviceExt};
 use crate::progress::Silent;
+use crate::size::to_usize;
 use crate::store::{Local, Open, Put, Store};
 use crate::{Error, Kind, Reason, Result};
 
@@ -89,7 +90,7 @@ fn go_on(place: &ImagePlace, done: u64, options: &CreateOptions) -> Result<Image
     let kept = options.reopened();
     let mut opening = Opening::new(place.aside(), &kept);
     let opened = if options.format.is_folder() {
-        opening.settled_bundle(place.folder())?
+        opening.resolved_bundle(place.folder())?
     } else {
         let file = place.open_file()?;
         opening.layers.push(Layer::File(file.clone()));
@@ -153,7 +154,7 @@ impl ResumeNote {
         let Some(file) = self.folder.open(&self.name, Open::Read)? else {
             return Ok(None);
         };
-        let bytes = file.read_vec(0, file.info().len.min(MAX_BYTES) as usize)?;
+        let bytes = file.read_vec(0, to_usize(file.info().len.min(MAX_BYTES)))?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let [HEAD, identity, done] = text.lines().collect::<Vec<_>>()[..] else {
             return Ok(None);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_at_hand_is_not_asked_for_again() {
+    fn cached_ranges_are_not_requested_again() {
         let (bytes, asked, device) = fetched((PIECE * 40 + 5) as usize);
         for _ in 0..3 {
             assert_eq!(

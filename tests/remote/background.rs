@@ -114,7 +114,7 @@ fn sequential_reads_are_fetched_ahead_over_bands() {
 /// One thread writes sequentially in a loop, another flushes. Everything written before a flush
 /// began is in the store when it returns, including uploads that were in progress.
 #[test]
-fn what_is_on_its_way_is_part_of_a_flush() {
+fn uploads_under_way_are_part_of_a_flush() {
     let objects = FaultyObjects::new(memory());
     let shared: Arc<dyn Objects> = objects.clone();
     let bundle = Bundle::create(
@@ -162,7 +162,7 @@ fn what_is_on_its_way_is_part_of_a_flush() {
 }
 
 #[test]
-fn what_could_not_be_stored_at_first_is_stored_by_a_flush() {
+fn failed_uploads_are_repeated_by_a_flush() {
     let objects = FaultyObjects::new(memory());
     let shared: Arc<dyn Objects> = objects.clone();
     let quiet = RemoteOptions {

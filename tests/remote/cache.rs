@@ -101,7 +101,7 @@ fn more_is_written_than_memory_and_cache_hold() {
 }
 
 #[test]
-fn what_was_read_or_written_once_is_not_fetched_again() {
+fn cached_bytes_are_not_fetched_again() {
     let inner = memory();
     store(
         &writer(&inner).unwrap(),
@@ -168,7 +168,7 @@ impl Cut {
 }
 
 #[test]
-fn what_was_flushed_locally_comes_back() {
+fn data_flushed_locally_come_back() {
     let (objects, folder) = (memory(), folder());
     let local = with_cache(&folder, FlushTo::Local);
     store(&writer(&objects).unwrap(), "bands/1", b"stays").unwrap();

@@ -197,7 +197,7 @@ fn an_image_that_changed_after_a_power_failure_is_not_rolled_back() {
 
 /// If an image changed between two repairs, only the later one is undone.
 #[test]
-fn what_was_written_between_two_repairs_is_kept() {
+fn writes_between_two_repairs_are_kept() {
     let store = MemoryStore::default();
     copy_into(&store, &bundle(true));
     let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();

@@ -18,6 +18,14 @@
 //! Everything but `image.rs` and `host.rs` stands over [`FileSystem`](bandsaw::fs::FileSystem) and names of
 //! snapshots. The facts about backups are in `docs/formats/time-machine.md`.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod backup;
 mod backups;

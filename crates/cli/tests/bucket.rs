@@ -100,8 +100,8 @@ fn a_bundle_lives_in_a_bucket() {
     large_bands_are_plain_objects_too(&bench, &ceph);
     a_large_image_keeps_its_files(&bench);
     nothing_is_left_of_what_fails(&bench, &ceph);
-    what_waits_for_a_checkpoint_is_told(&bench);
-    what_was_flushed_to_a_cache_is_not_lost(&bench);
+    space_that_waits_for_a_checkpoint_is_reported(&bench);
+    data_flushed_to_a_cache_are_not_lost(&bench);
     states_and_backups_are_read_in_a_bucket(&bench);
     the_table_of_verbs_is_true(&bench);
 }
@@ -401,7 +401,7 @@ fn variables(name: &str) -> Option<String> {
     VARIABLES.get()?.get(name).cloned()
 }
 
-fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
+fn space_that_waits_for_a_checkpoint_is_reported(bench: &Bench) {
     VARIABLES
         .set(bench.variables.iter().cloned().collect())
         .unwrap();
@@ -444,7 +444,7 @@ fn what_waits_for_a_checkpoint_is_told(bench: &Bench) {
 
 /// A program that flushes to its cache vanishes. Its successor with that cache finds what was
 /// flushed, unless another wrote the image.
-fn what_was_flushed_to_a_cache_is_not_lost(bench: &Bench) {
+fn data_flushed_to_a_cache_are_not_lost(bench: &Bench) {
     let image = "s3://test/cached/Docs.sparsebundle";
     bench.ok(&format!("create {image} --size 64m --fs hfs+"));
     let (folder, held) = (bench.scratch.path("cache"), bench.scratch.path("held"));

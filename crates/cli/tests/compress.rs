@@ -348,7 +348,7 @@ fn files_are_compressed_on_their_way_in() {
 }
 
 #[test]
-fn what_is_compressed_is_kept_where_that_was_asked_for() {
+fn compressed_files_are_kept_on_request() {
     let scratch = Scratch::new();
     let plain = text(200_000);
     scratch.write("in/docs/a.txt", &plain);

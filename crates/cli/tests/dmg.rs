@@ -125,7 +125,7 @@ fn recipes_of_appdmg_and_dmgbuild() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_leaves_nothing() {
+fn impossible_recipes_are_refused_and_leave_nothing() {
     let scratch = source();
     let before = scratch.names();
     for (args, code, said) in [

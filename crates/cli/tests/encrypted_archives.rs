@@ -280,7 +280,7 @@ fn keys_are_files_and_a_path_is_never_a_key() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn archives_of_other_contents_are_named() {
     let scratch = scratch();
     for (contents, what) in [
         (&b"AA01\x0c\0"[..], "an Apple archive"),

@@ -343,7 +343,7 @@ fn set_modes(scratch: &Scratch, image: &str, file: u32, folder: u32) {
 }
 
 #[test]
-fn what_is_secret_stays_with_its_owner() {
+fn secrets_stay_with_their_owner() {
     let scratch = Scratch::new();
     let source = scratch.sample();
     let source = source.to_str().unwrap();

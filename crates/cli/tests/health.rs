@@ -170,7 +170,7 @@ fn a_bundle_in_use_is_never_damaged() {
 }
 
 #[test]
-fn what_macos_refuses_needs_attention_and_what_is_encrypted_is_locked() {
+fn refused_bundles_need_attention_and_encrypted_ones_are_locked() {
     let scratch = share();
     let list = backupd::plist("<dict><key>VerificationState</key><integer>2</integer></dict>");
     let path = format!("{MAC}/com.apple.TimeMachine.MachineID.plist");

@@ -203,7 +203,7 @@ fn a_private_key_opens_what_its_certificate_was_added_to() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_changes_change_nothing() {
     let scratch = encrypted();
     let before = fs::read(scratch.path("secret.img")).unwrap();
     scratch.write("empty", "\n");

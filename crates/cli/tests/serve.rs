@@ -212,7 +212,7 @@ fn volumes_of_a_container_are_names_of_its_partition() {
 }
 
 #[test]
-fn what_was_flushed_survives_and_leftovers_go() {
+fn flushed_data_survive_and_leftovers_go() {
     let scratch = Scratch::new();
     scratch.ok(&["create", "x.sparsebundle", "--size", "8m", "--fs", "none"]);
     let served = Served::begin(&scratch, &["x.sparsebundle", "--image-format", "udsb"]);

@@ -112,7 +112,7 @@ fn a_bundle_that_is_not_sound_gets_no_state() {
 }
 
 #[test]
-fn what_cannot_be_read_is_no_success() {
+fn unreadable_bundles_are_no_success() {
     let scratch = share("folders = ['share', 'absent']");
     let (code, verdicts) = round(&scratch);
     assert_eq!(code, 1);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_is_received_either_way() {
+    fn messages_arrive_either_way() {
         let (mut client, server) = UnixStream::pair().unwrap();
         let (server, poll) = (Socket::from(server), BusyPoll::default());
         for brief in [false, true] {

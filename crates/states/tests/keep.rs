@@ -248,7 +248,7 @@ fn a_kill_at_any_moment_leaves_the_earlier_states() {
 }
 
 #[test]
-fn what_leads_out_of_the_bundle_is_refused() {
+fn links_out_of_the_bundle_are_refused() {
     let fixture = Fixture::new(9);
     let bands = fixture.path().join("bands");
     let away = fixture.scratch.path().join("away");

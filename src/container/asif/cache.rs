@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_changed_stays() {
+    fn changed_tables_stay() {
         let mut cache = Cache::new(4);
         for key in 0..100 {
             cache.insert(key, key);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_stays_longer() {
+    fn tables_in_use_stay_longer() {
         let mut cache = Cache::new(3);
         for key in 0..50 {
             cache.insert(key, key);

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_macos_refuses_is_refused_by_name() {
+    fn headers_that_macos_refuses_are_refused_by_name() {
         type Change = fn(&mut HeaderRaw);
         let cases: [(Change, &str); 12] = [
             (|raw| raw.magic = *b"shdx", "invalid signature"),

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_kept() {
+    fn unknown_keys_are_kept() {
         let text = BY_MACOS
             .replace(
                 "<dict/>",

@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_put_back_is_what_was_there(all in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..900), 0..6)) {
+        fn restored_bytes_equal_the_old_ones(all in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..900), 0..6)) {
             let list = all.iter().map(|bytes| format!("<key>Data</key><data>{}</data>", lines(bytes, 52, "\t"))).collect::<String>();
             let mut taken = DecodedList::out_of(list.as_bytes());
             prop_assert!(taken.list.len() <= list.len());

@@ -4,9 +4,13 @@ use super::chunks::Chunks;
 use super::layout::{KOLY_SIZE, Koly, KolyRaw, MAX_SECTORS, Table};
 use super::resources::{self, Resource};
 use super::{LAYER, SECTOR};
+use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::size::to_usize;
 use crate::{Error, Result};
+
+/// Bytes of a chunk, packed or plain, at most; hdiutil's chunks are 512 KiB or 1 MiB.
+const MAX_CHUNK: u64 = 2 << 20;
 
 pub(super) fn read_trailer(file: &dyn BlockDevice) -> Result<(KolyRaw, Koly)> {
     let len = file.info().len;
@@ -111,4 +115,22 @@ pub(super) fn disk_len(koly: &Koly, chunks: &Chunks) -> Result<u64> {
         return Err(Error::corrupt(LAYER, 0x1EC, message));
     }
     Ok(sectors * SECTOR)
+}
+
+/// Returns true if `file` begins with a compressed chunk, as a UDZO or UDBZ image does: a stream of
+/// whole sectors. A file without a trailer that does was truncated.
+pub(crate) fn begins_with_chunk(file: &dyn BlockDevice) -> Result<bool> {
+    let len = file.info().len;
+    let codec = match file.read_vec(0, 3.min(to_usize(len)))?.as_slice() {
+        [0x78, ..] => Codec::Zlib,
+        b"BZh" => Codec::Bzip2,
+        _ => return Ok(false),
+    };
+    let start = file.read_vec(0, to_usize(MAX_CHUNK.min(len)))?;
+    let Some((plain, read)) = codec.decode_start(&start, MAX_CHUNK) else {
+        return Ok(false);
+    };
+    let holds_sectors = !plain.is_empty() && plain.len().is_multiple_of(512);
+    // A file that is compressed by `bzip2` as a whole has nothing after its one stream.
+    Ok(holds_sectors && (codec == Codec::Zlib || read < len))
 }

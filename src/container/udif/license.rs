@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused() {
+    fn licenses_must_be_text() {
         for bytes in [&b""[..], b" \n", b"\xff\xfe\x00"] {
             assert_eq!(license(bytes).unwrap_err().kind(), Kind::Invalid);
         }

@@ -35,7 +35,6 @@ mod resources;
 mod set;
 mod signature;
 mod split;
-mod truncated;
 mod verify;
 
 use std::ops::Range;
@@ -55,6 +54,7 @@ pub use edit::{read_list, write_list};
 pub use encode::{
     Area, DeviceSink, EncodeOptions, EncodedImage, Sink, StreamSink, TableNumbering, encode,
 };
+pub(crate) use index::begins_with_chunk;
 pub use layout::{Checksum, Segment};
 pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
@@ -64,7 +64,6 @@ pub(crate) use set::first_path;
 pub use set::{MAX_PARTS, SegmentPart, part_path};
 pub use signature::CodeSignature;
 pub use split::{MAX_WRITTEN_PARTS, SplitMethod, SplitPlan};
-pub(crate) use truncated::begins_with_chunk;
 pub use verify::ChecksumResult;
 
 const LAYER: &str = "udif";

@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::OpenOptions;
 use super::compare_lists::{self, ListDecision, ask_with};
 use super::geometry::{Depth, repairable};
 use crate::container::sparsebundle;
 use crate::decision::Undecided;
+use crate::open::OpenOptions;
 use crate::progress::Silent;
 use crate::store::Store;
 use crate::{Error, Kind, Result};
 
 /// Compares the band size of a bundle with the lengths of its files. All are listed only for
 /// [`Depth::Full`], or if those of the first bands suggest another one.
-pub(super) fn compare_band_size(
+pub(in crate::open) fn compare_band_size(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
@@ -49,7 +49,7 @@ pub(super) fn compare_band_size(
 }
 
 /// Returns the damage of a bundle with whose band size no change passes the gate.
-pub(super) fn wrong_band_size(
+pub(in crate::open) fn wrong_band_size(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::thread::Builder;
 
 use super::geometry::{self, Depth, Evidence, Fact};
-use super::key_cache::CachedKeys;
-use super::staged_image::StagedImage;
-use super::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
 use crate::container::sparsebundle::{self, BundleGeometry, ChosenGeometry, ListState, name_of};
 use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
 use crate::device::{Access, BlockDevice};
+use crate::open::key_cache::CachedKeys;
+use crate::open::staged_image::StagedImage;
+use crate::open::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
 use crate::partition::gpt;
 use crate::progress::{Progress, Silent};
 use crate::store::{Staged, Store};
@@ -148,13 +148,13 @@ impl ListEvidence<'_> {
     }
 
     /// Returns true if the backup of the partition map is found with another usual band size.
-    pub(super) fn has_other_band_size(&self, geometry: BundleGeometry) -> Result<bool> {
+    pub(in crate::open) fn has_other_band_size(&self, geometry: BundleGeometry) -> Result<bool> {
         Ok(self.whole_with_another(geometry, &[])?.is_some())
     }
 
     /// Returns the length of the disk according to a partition map or a volume whose place the disk
     /// with these values need not have.
-    pub(super) fn len_by_backup(&self, geometry: BundleGeometry) -> Result<Option<u64>> {
+    pub(in crate::open) fn len_by_backup(&self, geometry: BundleGeometry) -> Result<Option<u64>> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
         self.recorded_size(geometry, &lens)
     }
@@ -180,7 +180,7 @@ impl ListEvidence<'_> {
     }
 
     /// Decides by all evidence between the numbers in the lists, which agree, and others.
-    pub(super) fn decide_agreed(&self) -> Result<ListDecision> {
+    pub(in crate::open) fn decide_agreed(&self) -> Result<ListDecision> {
         let both = both(self.store, true)?;
         let geometry: Vec<BundleGeometry> = both.iter().filter_map(ListState::geometry).collect();
         match geometry.first() {
@@ -440,7 +440,7 @@ impl ListEvidence<'_> {
 /// primary.
 fn both(store: &dyn Store, at_once: bool) -> Result<[ListState; 2]> {
     let read = |which| sparsebundle::listed(store, which);
-    let settled = |primary, alternate| match (primary, alternate) {
+    let unless_resizing = |primary, alternate| match (primary, alternate) {
         (ListState::Whole(info), ListState::Whole(backup))
             if info != backup && sparsebundle::is_resizing(store, [info, backup]) =>
         {
@@ -449,7 +449,7 @@ fn both(store: &dyn Store, at_once: bool) -> Result<[ListState; 2]> {
         both => both.into(),
     };
     if !at_once {
-        return Ok(settled(
+        return Ok(unless_resizing(
             read(CopyChoice::Primary)?,
             read(CopyChoice::Alternate)?,
         ));
@@ -463,12 +463,12 @@ fn both(store: &dyn Store, at_once: bool) -> Result<[ListState; 2]> {
             // A limit of memory can leave no room for another thread.
             Err(_) => read(CopyChoice::Alternate),
         };
-        Ok(settled(primary?, alternate?))
+        Ok(unless_resizing(primary?, alternate?))
     })
 }
 
 /// Returns the numbers in the lists, if no list contradicts them. With `is_far` they are in a bucket.
-pub(super) fn agreed(store: &dyn Store, is_far: bool) -> Option<BundleGeometry> {
+pub(in crate::open) fn agreed(store: &dyn Store, is_far: bool) -> Option<BundleGeometry> {
     let both = both(store, is_far).ok()?;
     let mut geometry = both.iter().filter_map(ListState::geometry);
     let first = geometry.next()?;
@@ -477,12 +477,12 @@ pub(super) fn agreed(store: &dyn Store, is_far: bool) -> Option<BundleGeometry> 
 
 /// Returns a view of a bundle in which lists can be tried out. They are small, so that changes
 /// never need a temporary file.
-pub(super) fn trial_of(store: &Arc<dyn Store>) -> Staged {
+pub(in crate::open) fn trial_of(store: &Arc<dyn Store>) -> Staged {
     Staged::new(store.clone(), PathBuf::new())
 }
 
 /// Asks a question about the lists of a bundle, whose contents are checked in full.
-pub(super) fn ask_with<T>(
+pub(in crate::open) fn ask_with<T>(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
@@ -502,23 +502,23 @@ pub(super) fn ask_with<T>(
 
 /// The choice between two lists that differ.
 #[derive(Debug, Default)]
-pub(super) struct SettledLists {
+pub(in crate::open) struct ResolvedLists {
     /// The numbers to use. `None`: those that any reader uses.
-    pub(super) choice: Option<ChosenGeometry>,
-    pub(super) warning: Option<String>,
+    pub(in crate::open) choice: Option<ChosenGeometry>,
+    pub(in crate::open) warning: Option<String>,
 }
 
 /// Compares the lists of the bundle in `store`, with `is_far` a bucket. If both are valid and differ, the evidence on the
 /// disk decides. If it does not, that is an error of [`Kind::Undecided`] for a writer; a reader
 /// uses Info.plist, with a warning.
-pub(super) fn settle(
+pub(in crate::open) fn resolve_for_open(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
     is_far: bool,
-) -> Result<SettledLists> {
+) -> Result<ResolvedLists> {
     let [ListState::Whole(info), ListState::Whole(backup)] = both(&**store, is_far)? else {
-        return Ok(SettledLists::default());
+        return Ok(ResolvedLists::default());
     };
     let none = Assumptions::default();
     let assume = options
@@ -526,7 +526,7 @@ pub(super) fn settle(
         .filter(|_| options.access == Access::ReadOnly)
         .unwrap_or(&none);
     if info == backup && assume.size.is_none() && assume.band_size.is_none() {
-        return Ok(SettledLists::default());
+        return Ok(ResolvedLists::default());
     }
     let keys = options.keys.map(CachedKeys::new);
     let reading = OpenOptions {
@@ -561,7 +561,7 @@ pub(super) fn settle(
         recorded(backup)
     );
     if let (Ok(ListDecision::Geometry { geometry, .. }), true) = (&resolved, *assume != none) {
-        return Ok(SettledLists {
+        return Ok(ResolvedLists {
             choice: Some(ChosenGeometry {
                 geometry: *geometry,
                 lists: [info, backup],
@@ -576,7 +576,7 @@ pub(super) fn settle(
                 _ if geometry == backup => "Info.bckup is used",
                 _ => "numbers of both are used",
             };
-            Ok(SettledLists {
+            Ok(ResolvedLists {
                 choice: Some(ChosenGeometry {
                     geometry,
                     lists: [info, backup],
@@ -586,9 +586,9 @@ pub(super) fn settle(
                 )),
             })
         }
-        Ok(ListDecision::Refused(_)) => Ok(SettledLists::default()),
+        Ok(ListDecision::Refused(_)) => Ok(ResolvedLists::default()),
         Err(error) if is_undecided(&error) && options.access == Access::ReadOnly => {
-            Ok(SettledLists {
+            Ok(ResolvedLists {
                 choice: None,
                 warning: Some(format!(
                     "{differ}, and nothing decides which is right; Info.plist is used for reading \

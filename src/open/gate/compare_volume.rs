@@ -1,12 +1,12 @@
 //! The comparison of a volume's own sources: its headers with each other, its length with its space.
 
-use super::Volume;
-use super::driver::Headers;
 use super::geometry::repairable;
+use crate::open::Volume;
+use crate::open::driver::Headers;
 use crate::{Error, Kind, Result};
 
 /// The result of the comparison of a volume's own sources.
-pub(super) enum SourceComparison {
+pub(in crate::open) enum SourceComparison {
     /// They agree, or there is only one.
     Agrees,
     /// They differ, and the volume agrees with the one that readers use: a warning.
@@ -15,7 +15,7 @@ pub(super) enum SourceComparison {
     TooLong(String),
 }
 
-pub(super) fn compare_volume(volume: &Volume) -> Result<SourceComparison> {
+pub(in crate::open) fn compare_volume(volume: &Volume) -> Result<SourceComparison> {
     let room = volume.range.end - volume.range.start;
     // Contents that cannot be read contradict nothing.
     let only_io = |error: Error| match error.kind() {

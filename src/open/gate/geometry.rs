@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::quick_check::NodeLimit;
-use super::{LAYER, OpenOptions, Volume, contents, volume_key};
 use crate::decision::{CopyChoice, Undecided};
 use crate::device::{BlockDevice, CowDevice};
 use crate::fs::hfsplus::{self, HfsPlus};
 use crate::fs::{FileSystem, LockedVolume};
+use crate::open::{LAYER, OpenOptions, Volume, contents, volume_key};
 use crate::partition::{self, Scheme, gpt};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
@@ -408,7 +408,7 @@ fn of_volume(
 }
 
 /// Returns the error about a disagreement that only a repair resolves.
-pub(super) fn repairable(what: impl Into<String>) -> Error {
+pub(in crate::open) fn repairable(what: impl Into<String>) -> Error {
     Undecided {
         what: what.into(),
         alternatives: Vec::new(),

@@ -5,7 +5,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::OpenOptions;
 use super::leftovers::{check_excess, check_leftovers, check_past_end};
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::Bundle;
@@ -13,11 +12,12 @@ use crate::container::sparseimage::SparseImage;
 use crate::crypt;
 use crate::decision::{Alternative, Undecided};
 use crate::device::{AfterDiscard, BlockDevice, Extent, FileRange, Info};
+use crate::open::OpenOptions;
 use crate::progress::Silent;
 use crate::{Error, Result};
 
 /// A device whose length changes only after a check.
-pub(super) struct Guarded<D> {
+pub(in crate::open) struct Guarded<D> {
     device: Arc<D>,
     /// Checks the device before it gets this length.
     check: fn(&Arc<D>, u64) -> Result<()>,
@@ -25,7 +25,7 @@ pub(super) struct Guarded<D> {
 
 impl Guarded<Bundle> {
     /// Returns a sparse bundle whose files past the end are checked.
-    pub(super) fn bundle(bundle: Arc<Bundle>) -> Self {
+    pub(in crate::open) fn bundle(bundle: Arc<Bundle>) -> Self {
         let check = |bundle: &Arc<Bundle>, len| {
             let disk: Arc<dyn BlockDevice> = bundle.clone();
             check_leftovers(bundle, &disk, &OpenOptions::default(), &Silent)?;
@@ -40,7 +40,7 @@ impl Guarded<Bundle> {
 
 impl Guarded<SparseImage> {
     /// Returns a sparse image whose bands past the end are checked.
-    pub(super) fn sparse_image(image: Arc<SparseImage>) -> Self {
+    pub(in crate::open) fn sparse_image(image: Arc<SparseImage>) -> Self {
         let check = |image: &Arc<SparseImage>, len| match len > image.info().len {
             true => {
                 let disk: Arc<dyn BlockDevice> = image.clone();
@@ -57,7 +57,7 @@ impl Guarded<SparseImage> {
 
 impl Guarded<Asif> {
     /// Returns an ASIF image whose chunks past the end are checked.
-    pub(super) fn asif(image: Arc<Asif>) -> Self {
+    pub(in crate::open) fn asif(image: Arc<Asif>) -> Self {
         let check = |image: &Arc<Asif>, len| match len > image.info().len {
             true => {
                 let disk: Arc<dyn BlockDevice> = image.clone();
@@ -75,7 +75,7 @@ impl Guarded<Asif> {
 impl Guarded<crypt::Device> {
     /// Returns the contents of an encrypted file, for a disk that has no structure of its own. Data past
     /// the end is not overwritten.
-    pub(super) fn encrypted(device: Arc<crypt::Device>) -> Self {
+    pub(in crate::open) fn encrypted(device: Arc<crypt::Device>) -> Self {
         let check = |device: &Arc<crypt::Device>, len| {
             let recorded = device.info().len;
             if len <= recorded {

@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{LAYER, remote};
 use crate::device::{Access, BlockDeviceExt};
+use crate::open::{LAYER, remote};
+use crate::size::to_usize;
 use crate::store::{Local, Open, Store};
 use crate::{Error, Kind, Reason, Result};
 
@@ -245,7 +246,7 @@ fn start(undo: &dyn Store, name: &str) -> Result<Option<String>> {
     let Some(file) = undo.open(name, Open::Read)? else {
         return Ok(None);
     };
-    let bytes = file.read_vec(0, file.info().len.min(128) as usize)?;
+    let bytes = file.read_vec(0, to_usize(file.info().len.min(128)))?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
@@ -276,7 +277,7 @@ pub(crate) fn read(undo: &dyn Store, name: &str) -> Result<String> {
     if len > MAX_LEN {
         return Err(corrupt(name));
     }
-    let text = String::from_utf8(file.read_vec(0, len as usize)?).map_err(|_| corrupt(name))?;
+    let text = String::from_utf8(file.read_vec(0, to_usize(len))?).map_err(|_| corrupt(name))?;
     check_version(&text, name)?;
     let body = text
         .strip_prefix(HEAD)

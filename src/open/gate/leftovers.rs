@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::geometry::{self, Depth, Fact};
-use super::{OpenOptions, compare_lists, contents, unstored};
+use super::{compare_lists, unstored};
 use crate::Result;
 use crate::container::Orphan;
 use crate::container::sparsebundle::{self, Bundle, BundleGeometry};
 use crate::decision::{Alternative, Undecided};
 use crate::device::BlockDevice;
+use crate::open::{OpenOptions, contents};
 use crate::progress::{Progress, Silent};
 use crate::size::counted;
 

@@ -10,17 +10,27 @@
 //! Counts, dates and states that an interrupted change leaves are not compared: the first access
 //! puts those in order.
 
+pub(super) mod band_size;
+pub(crate) mod compare_lists;
+mod compare_volume;
+pub(crate) mod geometry;
+pub(super) mod guarded;
+pub(crate) mod interrupted;
+pub(crate) mod leftovers;
+pub(super) mod quick_check;
+pub(crate) mod unstored;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Builder;
 
-use super::band_size::compare_band_size;
-use super::compare_lists::{self, ListDecision, ListEvidence, ask_with};
-use super::compare_volume::{SourceComparison, compare_volume};
-use super::geometry::{self, Depth, repairable};
-use super::guarded::Guarded;
+use self::band_size::compare_band_size;
+use self::compare_lists::{ListDecision, ListEvidence, ask_with};
+use self::compare_volume::{SourceComparison, compare_volume};
+use self::geometry::{Depth, repairable};
+use self::guarded::Guarded;
 use super::opening::Opening;
-use super::{LAYER, Layer, OpenOptions, Volume, contents, unstored};
+use super::{LAYER, Layer, OpenOptions, Volume, contents};
 use crate::container::Format;
 use crate::container::asif::Asif;
 use crate::container::sparsebundle;
@@ -453,7 +463,7 @@ mod tests {
         let mut opening = Opening::new(path, &options);
         opening.layers.push(Layer::Bucket(store.status()));
         let found = if is_gated {
-            let opened = opening.settled_bundle(store).unwrap();
+            let opened = opening.resolved_bundle(store).unwrap();
             pass(opened, &mut opening).unwrap()
         } else {
             FoundDisk::of(opening.bundle(store, None).unwrap())
@@ -539,7 +549,7 @@ mod tests {
         };
         let mut opening = Opening::new(Path::new("s3://bucket/x.sparsebundle"), &options);
         opening.layers.push(Layer::Bucket(store.status()));
-        let opened = opening.settled_bundle(store).unwrap();
+        let opened = opening.resolved_bundle(store).unwrap();
         let found = pass(opened, &mut opening).unwrap();
         opening.survey(&found).unwrap();
         let image = opening.into_image(found);

@@ -11,14 +11,14 @@ const MAX_NODES: u64 = 512;
 
 /// Stops a check after so many nodes.
 #[derive(Debug)]
-pub(super) struct NodeLimit(AtomicU64);
+pub(in crate::open) struct NodeLimit(AtomicU64);
 
 impl NodeLimit {
-    pub(super) fn new() -> Self {
+    pub(in crate::open) fn new() -> Self {
         Self::of(MAX_NODES)
     }
 
-    pub(super) fn of(nodes: u64) -> Self {
+    pub(in crate::open) fn of(nodes: u64) -> Self {
         Self(AtomicU64::new(nodes))
     }
 }

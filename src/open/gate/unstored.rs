@@ -9,12 +9,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::contents;
-use super::volume::Volume;
 use crate::Result;
 use crate::container::asif::Asif;
 use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, Slice};
 use crate::fs::{FreeMap, FreeMapExt};
+use crate::open::contents;
+use crate::open::volume::Volume;
 use crate::partition::gpt::{self, Search};
 use crate::partition::{self, Map};
 use crate::progress::Progress;

@@ -11,7 +11,7 @@ use crate::container::sparsebundle::{Bundle, Survey};
 use crate::container::sparseimage::SparseImage;
 use crate::container::udif::{CodeSignature, Udif};
 use crate::device::BlockDevice;
-use crate::open::stack::LayerFile;
+use crate::open::overlays::LayerFile;
 use crate::store::Status;
 use crate::{Result, platform};
 

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_here_is_not_replaced() {
+    fn files_of_this_run_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("old"), "old").unwrap();
         let target = File::open(folder.path()).unwrap();

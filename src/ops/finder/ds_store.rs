@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_in_no_node_is_refused() {
+    fn records_larger_than_a_node_are_refused() {
         let error = DsStore::default()
             .add("x", b"icvp", &Value::Blob(vec![0; NODE]))
             .unwrap_err();

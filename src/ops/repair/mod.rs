@@ -4,7 +4,7 @@
 //! The rules, and the files that implement them:
 //!
 //! * Layers are resolved from the outside in (`layers.rs`). If two sources disagree and the other
-//!   evidence (`open/geometry.rs`, `open/compare_lists.rs`) does not decide, the repair ends with
+//!   evidence (`open/gate/geometry.rs`, `open/gate/compare_lists.rs`) does not decide, the repair ends with
 //!   [`Kind::Undecided`], and nothing is changed.
 //! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
 //!   any image. A dry run ends there. What could be read before is compared with the result
@@ -12,7 +12,7 @@
 //! * All data is saved (`undo.rs`, `log.rs`) beside the image (`target.rs`, `undo_store.rs`) before
 //!   it is overwritten or removed. An interrupted repair is rolled back before the next one.
 
-mod asif_directories;
+mod asif_copies;
 mod fingerprint;
 mod freed;
 mod image_state;
@@ -231,7 +231,7 @@ pub fn repair(
         return Err(open::snapshot::read_only().in_file(path));
     }
     if chosen.mode == Mode::Apply {
-        open::stack::make_missing(path, options)?;
+        open::overlays::make_missing(path, options)?;
     }
     let target =
         Target::at(path, options, chosen.undo_dir, access).map_err(|error| error.in_file(path))?;

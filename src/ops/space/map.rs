@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_returns_depends_on_the_host() {
+    fn returned_space_depends_on_the_host() {
         let unit = |index, free, returns| Unit {
             index,
             allocated: 8,

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::container::stack::Role;
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind};
-use crate::open::stack::{self, LayerFile, LayerOptions, LowerDisk};
+use crate::open::overlays::{self, LayerFile, LayerOptions, LowerDisk};
 use crate::open::{OpenOptions, layer_metadata, leftovers};
 use crate::ops::orphans;
 use crate::progress::Progress;
@@ -57,14 +57,14 @@ pub fn commit(
         ..*options
     };
     let in_layer = |error: Error| error.in_file(path);
-    let below = stack::below(
+    let below = overlays::below(
         base,
         &OpenOptions {
             access: Access::ReadWrite,
             ..below_options
         },
     )?;
-    let layer = stack::open_layer(path, Access::ReadWrite).map_err(in_layer)?;
+    let layer = overlays::open_layer(path, Access::ReadWrite).map_err(in_layer)?;
     if layer.role == Role::Cache || below.ends_with_cache() {
         let message = "cannot commit a cache; leave it out and commit the overlay above it";
         return Err(Error::invalid(LAYER, message).in_file(path));
@@ -103,7 +103,7 @@ pub fn commit(
         layer.image.uuid(),
     );
     drop((layer, below));
-    let below = stack::below(
+    let below = overlays::below(
         base,
         &OpenOptions {
             access: Access::ReadOnly,
@@ -116,7 +116,7 @@ pub fn commit(
         block: Some(block),
         overwrite: true,
     };
-    stack::make(path, &empty, &below, Some(uuid)).map_err(in_layer)?;
+    overlays::make(path, &empty, &below, Some(uuid)).map_err(in_layer)?;
     Ok(committed)
 }
 

@@ -11,7 +11,7 @@ use crate::container::asif::{Asif, AsifOptions, LayerKind};
 use crate::container::stack::{Identity, Link, Stack, check_chain};
 use crate::device::Memory;
 use crate::open::NewMode;
-use crate::open::stack::LowerDisk;
+use crate::open::overlays::LowerDisk;
 use crate::progress::Silent;
 use crate::store::{Open, Store};
 use crate::testing::{PowerCut, Random};
@@ -246,7 +246,7 @@ fn a_stopped_commit_into_a_raw_image_continues() {
         block: None,
         overwrite: false,
     };
-    stack::create_layer(&layer, &base, &options, &wanted).unwrap();
+    overlays::create_layer(&layer, &base, &options, &wanted).unwrap();
     std::fs::set_permissions(&layer, std::fs::Permissions::from_mode(0o600)).unwrap();
     let layers = [layer.clone()];
     let writable = OpenOptions {
@@ -286,7 +286,9 @@ fn a_stopped_commit_into_a_raw_image_continues() {
     std::os::unix::fs::symlink("layer.asif", &link).unwrap();
     commit(&base, &[link], &options, &Silent).unwrap();
     assert!(read(&options) == expected && read(&both) == expected);
-    let empty = stack::open_layer(&layer, Access::ReadOnly).unwrap().image;
+    let empty = overlays::open_layer(&layer, Access::ReadOnly)
+        .unwrap()
+        .image;
     assert_eq!(empty.extent_at(0..3 * MIB).unwrap().kind, ExtentKind::Hole);
     assert_eq!(
         layer.metadata().unwrap().permissions().mode() & 0o777,

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_before_anything_is_written() {
+    fn impossible_changes_are_refused_before_writing() {
         let disk = disk(true);
         let before = disk.to_vec();
         for (number, range, kind) in [

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_stays() {
+    fn other_fields_stay() {
         for block in [512, 4096] {
             let disk = disk(block);
             let before = partitions(&disk);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_before_anything_is_written() {
+    fn impossible_changes_are_refused_before_writing() {
         let disk = disk(512);
         let bytes = disk.to_vec();
         for (wanted, kind) in [

@@ -20,8 +20,8 @@ pub(super) fn add(suite: &mut Suite) {
         .peer("exfatprogs", &[MKFS, DUMP, FSCK, SFDISK])
         .test("say_what_is_free", say_what_is_free)
         .test(
-            "what_is_out_of_order_is_left_alone",
-            what_is_out_of_order_is_left_alone,
+            "inconsistent_volumes_are_skipped",
+            inconsistent_volumes_are_skipped,
         );
 }
 
@@ -137,7 +137,7 @@ fn say_what_is_free() {
     }
 }
 
-fn what_is_out_of_order_is_left_alone() {
+fn inconsistent_volumes_are_skipped() {
     let Made { disk, .. } = made(4096);
     let mut bytes = std::fs::read(&disk.path).expect("reading the disk");
     bytes[0x6A] |= 2;

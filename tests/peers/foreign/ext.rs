@@ -80,12 +80,12 @@ pub(super) fn add(suite: &mut Suite) {
         .peer("e2fsprogs", &[MKE2FS, DEBUGFS, DUMPE2FS, E2FSCK, SFDISK])
         .test("say_what_is_free", say_what_is_free)
         .test(
-            "what_is_out_of_order_is_left_alone",
-            what_is_out_of_order_is_left_alone,
+            "inconsistent_volumes_are_skipped",
+            inconsistent_volumes_are_skipped,
         )
         .test(
-            "what_is_not_known_is_refused_by_name",
-            what_is_not_known_is_refused_by_name,
+            "unknown_features_are_refused_by_name",
+            unknown_features_are_refused_by_name,
         );
 }
 
@@ -158,7 +158,7 @@ fn report(path: &Path) -> Vec<Range<u64>> {
     runs
 }
 
-fn what_is_out_of_order_is_left_alone() {
+fn inconsistent_volumes_are_skipped() {
     for request in [
         "ssv state 0",
         "feature needs_recovery",
@@ -170,7 +170,7 @@ fn what_is_out_of_order_is_left_alone() {
     }
 }
 
-fn what_is_not_known_is_refused_by_name() {
+fn unknown_features_are_refused_by_name() {
     let disk = Disk::blank(20 * MIB);
     run_text(
         MKE2FS

@@ -34,8 +34,8 @@ pub(super) fn add(suite: &mut Suite) {
         )
         .test("say_what_is_free", say_what_is_free)
         .test(
-            "what_is_out_of_order_is_left_alone",
-            what_is_out_of_order_is_left_alone,
+            "inconsistent_volumes_are_skipped",
+            inconsistent_volumes_are_skipped,
         );
 }
 
@@ -91,7 +91,7 @@ fn say_what_is_free() {
     }
 }
 
-fn what_is_out_of_order_is_left_alone() {
+fn inconsistent_volumes_are_skipped() {
     for (mib, options, at) in [
         (4, ["-F", "12"], 0x25),
         (20, ["-F", "16"], 0x25),

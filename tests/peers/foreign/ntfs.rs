@@ -28,8 +28,8 @@ pub(super) fn add(suite: &mut Suite) {
         )
         .test("say_what_is_free", say_what_is_free)
         .test(
-            "what_is_out_of_order_is_left_alone",
-            what_is_out_of_order_is_left_alone,
+            "inconsistent_volumes_are_skipped",
+            inconsistent_volumes_are_skipped,
         );
 }
 
@@ -105,7 +105,7 @@ fn say_what_is_free() {
     }
 }
 
-fn what_is_out_of_order_is_left_alone() {
+fn inconsistent_volumes_are_skipped() {
     let disk = made(&[]);
     // The repair tool only marks it dirty for Windows.
     run_text(NTFSFIX.command().arg(&disk.path));

@@ -39,7 +39,7 @@ const COVERED: &[&str] = &[
     "src/container/sparseimage/mod.rs: tests/sparseimage.rs",
     "src/container/stack/mod.rs: tests/stack.rs",
     "src/container/udif/read.rs: tests/layer_suites.rs",
-    "src/open/guarded.rs: tests/gate.rs: its contract is to refuse",
+    "src/open/gate/guarded.rs: tests/gate.rs: its contract is to refuse",
     "src/ops/convert/used.rs: read once, in order, by conversion",
     "src/ops/planned_disk.rs: tests/create.rs compares it with the disk that is built",
     "src/store/ranges.rs: tests beside it",

@@ -277,7 +277,7 @@ fn it_says_what_it_would_write() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_before() {
+fn impossible_runs_are_refused_first() {
     let scratch = scratch();
     let full = scratch.fails(1, &["bench", "files", "work", "--scale", "1000000"]);
     assert!(

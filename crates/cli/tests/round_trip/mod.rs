@@ -375,7 +375,7 @@ fn a_disk_goes_to_standard_output_and_is_summed() {
 }
 
 #[test]
-fn what_is_in_a_volume_is_listed() {
+fn contents_of_a_volume_are_listed() {
     let scratch = Scratch::new();
     scratch.sample();
     scratch.ok(&[

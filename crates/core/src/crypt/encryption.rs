@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unsafe_or_unknown_is_refused() {
+    fn unsafe_or_unknown_settings_are_refused() {
         let asked = Encryption::new(Secret::new(b"x".to_vec()));
         for bad in [
             Encryption {

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_this_start_of_the_machine_goes_at_once() {
+    fn leftovers_of_this_boot_go_at_once() {
         let Some(mark) = mark() else { return };
         let scratch = tempfile::tempdir().unwrap();
         let path = |name: &str| scratch.path().join(name);

@@ -394,7 +394,7 @@ fn the_disk_in_between_is_a_disk() {
 }
 
 #[test]
-fn what_is_written_in_between_survives_power_cuts() {
+fn writes_in_between_survive_power_cuts() {
     let open = |store: &PowerCut| -> Result<Arc<dyn BlockDevice>> {
         Ok(Arc::new(Bundle::open(
             Arc::new(store.clone()),
@@ -411,7 +411,7 @@ fn what_is_written_in_between_survives_power_cuts() {
 }
 
 #[test]
-fn what_cannot_be_done_changes_nothing() {
+fn impossible_changes_change_nothing() {
     let cases: [(Option<u64>, &str, &str); 5] = [
         (None, "", "a band size is required"),
         (Some(MIB - 512), "", "the nearest is 1048576"),

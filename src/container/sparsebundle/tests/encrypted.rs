@@ -40,7 +40,7 @@ fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_stored_encrypted_and_read_again() {
+fn written_bytes_are_stored_encrypted_and_read_again() {
     for block in [512, 4096] {
         let (store, bundle) = create_with(4 * BAND, block);
         assert_eq!(
@@ -125,7 +125,7 @@ fn block_numbers_start_again_in_every_band() {
 }
 
 #[test]
-fn what_encryption_never_made_is_zeros() {
+fn bytes_never_encrypted_are_zeros() {
     let (store, bundle) = create_with(2 * BAND, 512);
     bundle.write_at(0, &[9; 8192]).unwrap();
     bundle.flush().unwrap();

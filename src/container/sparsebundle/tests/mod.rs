@@ -254,7 +254,7 @@ fn a_discarded_band_has_no_file() {
 /// Source: docs/formats/sparsebundle.md §3: macOS reads no more of a band's file than the band
 /// size.
 #[test]
-fn what_a_file_has_past_the_band_size_is_ignored_and_stays() {
+fn bytes_past_the_band_size_are_ignored_and_stay() {
     let (store, bundle) = create(16 * BAND);
     let long = [vec![1; BAND as usize], vec![2; 5000]].concat();
     put(&store, "bands/c", &long);

@@ -276,7 +276,7 @@ impl Progress for Stop {
 }
 
 #[test]
-fn what_is_stopped_or_refused_changes_nothing() {
+fn stopped_or_refused_work_changes_nothing() {
     let scratch = Scratch::new();
     scratch.create("kept").unwrap();
     scratch.change(|disk| disk.write_at(0, &[3; 512]).unwrap());

@@ -481,7 +481,7 @@ mod tests {
     /// A locked file is an image; an unlocked one may be a scratch file, which has no name on
     /// purpose.
     #[test]
-    fn what_was_removed_is_not_said_to_be_durable() {
+    fn removed_files_are_not_called_durable() {
         for locked in [true, false] {
             let (_folder, file) = scratch(4096);
             if locked {
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn folders_and_pipes_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let error = LocalFile::open(folder.path(), Open::Read).unwrap_err();
         assert!(error.to_string().contains("is a folder"), "{error}");
