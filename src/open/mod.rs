@@ -92,7 +92,7 @@ pub use image::Image;
 pub use key_file::KeyFile;
 pub use layer::{ArchiveLayer, Layer};
 pub use place::NewMode;
-pub use remote::{LocalCache, NetworkOptions, bucket_folder};
+pub use remote::{LocalCache, NetworkOptions, bucket_folder, bundle_files};
 pub use section::Section;
 pub use unlock::{Keys, archive_passphrase, volume_key};
 pub use volume::Volume;

@@ -182,6 +182,23 @@ pub fn bucket_folder(
     Remote::open(network::objects(url, network)?, &options).map(Some)
 }
 
+/// Opens the files of a sparse bundle to read them one by one: in a folder of this host, in a bucket, or of
+/// a snapshot of one. The folder need not be a whole bundle.
+pub fn bundle_files(path: &Path, network: NetworkOptions<'_>) -> Result<Arc<dyn Store>> {
+    let options = OpenOptions {
+        network,
+        ..OpenOptions::default()
+    };
+    let expected = || Error::unsupported(LAYER, "expected the folder of a sparse bundle");
+    match find(path, &options)? {
+        Some(RemoteTarget::Folder(store, _) | RemoteTarget::Snapshot(store)) => Ok(store),
+        Some(RemoteTarget::File(_)) => Err(expected()),
+        None if path.is_dir() => Ok(Arc::new(Local::new(path))),
+        None if path.exists() => Err(expected()),
+        None => Err(Error::not_found(LAYER, path.display().to_string())),
+    }
+}
+
 /// Opens the target of `path`, if it is a URL or names a snapshot. Changing a bundle in a bucket
 /// requires its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<RemoteTarget>> {

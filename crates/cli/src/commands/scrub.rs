@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, OpenOptions};
+use bandsaw::store::Store;
 use bandsaw::{Error, Kind};
 use bandsaw_states::{BundleFolder, Finding, ScrubOptions, scrub};
 use clap::{Args, ValueHint};
@@ -12,6 +13,7 @@ use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
 use crate::info_text::exact;
+use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source;
@@ -34,13 +36,17 @@ Examples:
   bandsaw scrub Mac.sparsebundle
   bandsaw scrub Mac.sparsebundle --limit-rate 50m
   bandsaw scrub Mac.sparsebundle --from /backup/Mac.sparsebundle   repair faulty bands
+  bandsaw scrub Mac.sparsebundle --from s3://backups/nas/Mac.sparsebundle
   bandsaw scrub Mac.sparsebundle --accept                          after a check by hand")]
 pub(crate) struct Scrub {
     /// The sparse bundle
     #[arg(value_name = "BUNDLE", value_hint = ValueHint::DirPath)]
     bundle: OsString,
     /// Repair faulty bands from another copy or a state
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    ///
+    /// That is a folder, a snapshot (BUNDLE@NAME), or a bundle in a bucket
+    /// (s3://BUCKET/FOLDER/NAME.sparsebundle@STATE).
+    #[arg(long, value_name = "COPY", value_hint = ValueHint::DirPath)]
     from: Option<PathBuf>,
     /// Record unknown bands as they are, and forget missing ones
     ///
@@ -49,6 +55,8 @@ pub(crate) struct Scrub {
     accept: bool,
     #[command(flatten)]
     throttle: ThrottleArgs,
+    #[command(flatten)]
+    network_args: NetworkArgs,
 }
 
 /// The output of `--json`.
@@ -76,9 +84,12 @@ impl Scrub {
         let image = source::image(&self.bundle)?;
         let bundle = BundleFolder::open(Path::new(&image))?;
         let transactions = transactions(Path::new(&image));
+        let from = self.from.as_deref();
+        let from = from.map(|from| open::bundle_files(from, self.network_args.reach()));
+        let from = from.transpose()?;
         let options = ScrubOptions {
             transactions: transactions.as_deref(),
-            from: self.from.as_deref(),
+            from: from.as_deref().map(|from| from as &dyn Store),
             accept: self.accept,
             ..ScrubOptions::default()
         };

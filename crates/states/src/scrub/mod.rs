@@ -10,14 +10,13 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bandsaw::ops::repair::check_not_interrupted;
 use bandsaw::progress::Progress;
-use bandsaw::store::{Guard, Lock};
+use bandsaw::store::{Guard, Lock, Store};
 use bandsaw::sync::Mutex;
-use bandsaw::{Error, Kind, Result};
+use bandsaw::{Kind, Result};
 use bandsaw_core::parallel;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +65,7 @@ impl Finding {
 #[derive(Debug, Clone, Copy)]
 pub struct ScrubOptions<'a> {
     /// Another copy of the bundle from which faulty bands are repaired.
-    pub from: Option<&'a Path>,
+    pub from: Option<&'a dyn Store>,
     /// True to record the present contents of bands that are unknown or missing. Faulty ones are
     /// never accepted.
     pub accept: bool,
@@ -296,9 +295,4 @@ fn now() -> i64 {
     since.map_or(0, |since| {
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
     })
-}
-
-/// Returns the error about a copy that does not help.
-fn no_copy(path: &Path, message: &'static str) -> Error {
-    Error::unsupported(LAYER, message).in_file(path)
 }

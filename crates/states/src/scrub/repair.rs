@@ -1,18 +1,21 @@
 //! Faulty bands from another copy.
 
-use std::path::Path;
-
+use bandsaw::device::{AfterDiscard, BlockDevice};
 use bandsaw::progress::Progress;
-use bandsaw::store::NodeKind;
-use bandsaw::{Error, Kind, Result, platform};
+use bandsaw::store::{Open, Store};
+use bandsaw::{Error, Kind, Result, platform, size};
 
 use super::record::{Hashed, Record};
-use super::{Finding, LAYER, no_copy};
+use super::{Finding, LAYER};
 use crate::bundle::{BundleFolder, changed};
 use crate::hash::{hash, hash_existing};
 
 /// The folder of bands that are being copied.
 const NEW: &str = ".bandsaw/scrub/";
+/// Bytes copied at a time.
+const PIECE: u64 = 1 << 20;
+/// Bytes of zeros that are left as a hole.
+const HOLE: usize = 64 << 10;
 /// The folder of faulty bands.
 const QUARANTINE: &str = ".bandsaw/quarantine/";
 
@@ -20,20 +23,11 @@ const QUARANTINE: &str = ".bandsaw/quarantine/";
 /// is replaced in one step, after the faulty one was copied to `.bandsaw/quarantine`.
 pub(super) fn repair(
     bundle: &BundleFolder,
-    from: &Path,
+    from: &dyn Store,
     record: &mut Record,
     findings: &[(String, Finding)],
     progress: &dyn Progress,
 ) -> Result<Vec<String>> {
-    let other = bundle.store().elsewhere(from);
-    let found = other.attributes("")?;
-    let found = found.ok_or_else(|| Error::not_found(LAYER, from.display().to_string()))?;
-    if found.kind != NodeKind::Folder {
-        return Err(no_copy(
-            from,
-            "expected the folder of a sparse bundle or of a state",
-        ));
-    }
     let faulty = findings.iter().filter(|(_, finding)| finding.is_damage());
     let mut repaired = Vec::new();
     for (name, _) in faulty {
@@ -45,7 +39,7 @@ pub(super) fn repair(
         if old.hash.is_empty() || bundle.identity(name)? != Some(old.file) {
             continue;
         }
-        let fits = hash(&*other, name, progress)?
+        let fits = hash(from, name, progress)?
             .is_some_and(|(hash, len)| hash == old.hash && len == old.file.len);
         if fits {
             let new = replace(bundle, from, name, old, progress)?;
@@ -58,14 +52,14 @@ pub(super) fn repair(
 
 fn replace(
     bundle: &BundleFolder,
-    from: &Path,
+    from: &dyn Store,
     name: &str,
     old: &Hashed,
     progress: &dyn Progress,
 ) -> Result<Hashed> {
     let store = bundle.store();
     let copy = format!("{NEW}{name}");
-    store.copy_from(&from.join(name), &copy)?;
+    fetch(from, name, store, &copy, progress)?;
     let (hash, len) = hash_existing(store, &copy, progress)?;
     if hash != old.hash || len != old.file.len {
         return Err(Error::new(
@@ -73,7 +67,7 @@ fn replace(
             LAYER,
             "the copy was changed while it was read",
         )
-        .in_file(from.join(name)));
+        .named(name));
     }
     store.set_owner_of(&copy, name)?;
     store.set_modified(&copy, old.file.modified)?;
@@ -105,4 +99,37 @@ fn replace(
         finding: None,
         ..old.clone()
     })
+}
+
+/// Copies the file `name` of another store to `copy`, which is replaced.
+fn fetch(
+    from: &dyn Store,
+    name: &str,
+    store: &dyn Store,
+    copy: &str,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let source = from.open(name, Open::Read)?;
+    let source = source.ok_or_else(|| Error::not_found(LAYER, name))?;
+    // Of a run that was interrupted.
+    store.remove(copy)?;
+    let target = store.open(copy, Open::CreateNew)?;
+    let target = target.ok_or_else(|| Error::conflict(LAYER, "already exists").named(copy))?;
+    let len = source.info().len;
+    target.set_len(len, AfterDiscard::Zeros)?;
+    let mut buf = vec![0; size::to_usize(PIECE.min(len))];
+    let mut at = 0;
+    while at < len {
+        progress.check()?;
+        let piece = &mut buf[..size::to_usize(PIECE.min(len - at))];
+        source.read_at(at, piece)?;
+        for part in piece.chunks(HOLE) {
+            // The new file reads as zeros.
+            if part.iter().any(|byte| *byte != 0) {
+                target.write_at(at, part)?;
+            }
+            at += part.len() as u64;
+        }
+    }
+    target.flush()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::progress::Silent;
-use bandsaw::store::{Local, Store};
+use bandsaw::store::{Local, MemoryStore, Put};
 
 use super::*;
 
@@ -88,9 +88,9 @@ impl Fixture {
     }
 }
 
-fn from(path: &Path) -> ScrubOptions<'_> {
+fn from(copy: &dyn Store) -> ScrubOptions<'_> {
     ScrubOptions {
-        from: Some(path),
+        from: Some(copy),
         ..ScrubOptions::default()
     }
 }
@@ -119,7 +119,7 @@ fn rot_is_found_and_repaired_from_a_copy() {
     // Rot is never accepted.
     let done = fixture.scrub(&ACCEPT).unwrap();
     assert_eq!(done.findings, found("2", Finding::Faulty));
-    let copy = fixture.copy();
+    let copy = Local::new(fixture.copy());
     let done = fixture.scrub(&from(&copy)).unwrap();
     assert_eq!(done.repaired, ["bands/2"]);
     assert!(done.findings.is_empty());
@@ -144,7 +144,7 @@ fn bands_that_were_written_since_are_never_repaired() {
         .open(fixture.band("3"))
         .unwrap();
     file.set_modified(modified).unwrap();
-    let copy = fixture.copy();
+    let copy = Local::new(fixture.copy());
     let done = fixture.scrub(&from(&copy)).unwrap();
     assert!(done.repaired.is_empty());
     assert_eq!(done.changed, 1);
@@ -204,7 +204,7 @@ fn transactions_of_the_volumes_tell_rot_where_times_do_not() {
         let done = fixture.scrub(&of("apfs 7")).unwrap();
         assert_eq!(done.findings, found("3", Finding::Faulty));
     }
-    let copy = fixture.copy();
+    let copy = Local::new(fixture.copy());
     let repair = ScrubOptions {
         from: Some(&copy),
         ..of("apfs 7")
@@ -214,12 +214,24 @@ fn transactions_of_the_volumes_tell_rot_where_times_do_not() {
 }
 
 #[test]
+fn a_copy_that_is_no_folder_repairs() {
+    let fixture = Fixture::new();
+    let sound = fs::read(fixture.band("2")).unwrap();
+    fixture.rot("2");
+    let copy = MemoryStore::default();
+    copy.put("bands/2", &sound, Put::Replace).unwrap();
+    let done = fixture.scrub(&from(&copy)).unwrap();
+    assert_eq!(done.repaired, ["bands/2"]);
+    assert!(fs::read(fixture.band("2")).unwrap() == sound);
+}
+
+#[test]
 fn a_copy_with_other_contents_repairs_nothing() {
     let fixture = Fixture::new();
     fixture.rot("2");
     fs::write(fixture.copy().join("bands/2"), vec![7; 70_000]).unwrap();
     let rotten = fs::read(fixture.band("2")).unwrap();
-    let done = fixture.scrub(&from(&fixture.copy())).unwrap();
+    let done = fixture.scrub(&from(&Local::new(fixture.copy()))).unwrap();
     assert_eq!(done.findings, found("2", Finding::Faulty));
     assert!(done.repaired.is_empty());
     assert!(fs::read(fixture.band("2")).unwrap() == rotten);
@@ -306,7 +318,7 @@ fn a_damaged_record_and_a_bundle_in_use_are_refused() {
     // A repair changes the bundle, so nobody else may read it.
     let bundle = fixture.bundle();
     let _reader = bundle.lock_exclusive().unwrap();
-    let refused = fixture.scrub(&from(&fixture.copy()));
+    let refused = fixture.scrub(&from(&Local::new(fixture.copy())));
     assert_eq!(refused.unwrap_err().kind(), Kind::Conflict);
 }
 
@@ -394,7 +406,7 @@ fn a_thousand_places_of_rot_are_distinguished_from_writes() {
         assert_eq!(done.findings, expected);
         assert_eq!((done.changed, done.new), (10, 0));
         let copy = fixture.copy();
-        let done = fixture.scrub(&from(&copy)).unwrap();
+        let done = fixture.scrub(&from(&Local::new(&copy))).unwrap();
         assert_eq!((done.repaired.len(), done.findings.len()), (20, 0));
         for (band, truth) in (0..).zip(&truth) {
             assert!(

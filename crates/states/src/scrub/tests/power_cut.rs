@@ -32,12 +32,7 @@ fn bundle(cut: &PowerCut) -> BundleFolder {
 }
 
 fn repair(cut: &PowerCut) -> Scrubbed {
-    scrub(
-        &bundle(cut),
-        &from(Path::new("/copy.sparsebundle")),
-        &Silent,
-    )
-    .unwrap()
+    scrub(&bundle(cut), &from(&cut.folder(COPY)), &Silent).unwrap()
 }
 
 #[test]
