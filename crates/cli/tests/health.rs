@@ -8,6 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bandsaw::store::{Local, Lock, Store};
+use bandsaw_states::sealed::{Found, from_bytes, to_bytes};
+#[cfg(target_os = "linux")]
+use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 use crate::common::backupd::{self, History};
@@ -167,6 +170,57 @@ fn a_bundle_in_use_is_never_damaged() {
     writer.join().unwrap();
     assert_eq!(found, (0, "in_use".to_owned()));
     assert_eq!(verdict(&scratch, &[]), (0, "sound".to_owned()));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_bundle_with_a_locked_file_is_in_use() {
+    let scratch = share();
+    let lock = FlockOperation::NonBlockingLockShared;
+    for name in ["token", "bands/0"] {
+        let path = scratch.path(MAC).join(name);
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        rustix::fs::fcntl_lock(&file, lock).unwrap();
+        let (code, bundles) = health(&scratch, &[]);
+        assert_eq!(
+            (code, &bundles[0]["verdict"]),
+            (0, &"in_use".into()),
+            "{bundles:?}"
+        );
+        let process = format!("process {} ", std::process::id());
+        let reason = bundles[0]["reasons"][0].as_str().unwrap();
+        assert!(reason.contains(&process), "{reason}");
+    }
+    assert_eq!(verdict(&scratch, &[]), (0, "sound".to_owned()));
+}
+
+#[test]
+fn growth_is_told_from_the_second_day_on() {
+    const DAY: i64 = 86_400;
+    let scratch = share();
+    assert!(unchanged(&scratch)["growth_per_day"].is_null());
+    // As if all checks had been ten days ago, when the bundle was smaller.
+    let record = scratch.path("cache/bandsaw/health");
+    let Found::Whole(mut known) = from_bytes::<Value>(&fs::read(&record).unwrap(), 1).unwrap()
+    else {
+        panic!("it was just written");
+    };
+    let size = &mut known["bundles"][0]["sizes"][0];
+    size[0] = (size[0].as_i64().unwrap() - 10 * DAY).into();
+    size[1] = (size[1].as_u64().unwrap() - (100 << 10)).into();
+    fs::write(&record, to_bytes(1, &known).unwrap()).unwrap();
+    let one = remembered(&scratch, &[]);
+    let growth = one["growth_per_day"].as_i64().unwrap();
+    assert!((10_000..=10_240).contains(&growth), "{growth}");
+    let mut command = scratch.command(&["health", "share"]);
+    let output = command
+        .env("XDG_CACHE_HOME", scratch.path("cache"))
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(
+        text.contains("\n  grows by 10") && text.contains(" a day"),
+        "{text}"
+    );
 }
 
 #[test]

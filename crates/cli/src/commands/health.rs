@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bandsaw::Kind;
 use bandsaw::progress::Progress;
 use bandsaw::store::FileMode;
+use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 use std::io::Write;
@@ -18,8 +18,11 @@ use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
-use crate::text::{minute, rfc3339};
+use crate::text::{counted, minute, rfc3339};
 use crate::throttle_args::ThrottleArgs;
+
+/// The days until the file system is full from which nothing is said about it.
+const MAX_DAYS: u64 = 365;
 
 /// Check the health of all bundles below folders
 ///
@@ -112,6 +115,9 @@ struct HealthJson {
     size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     allocated: Option<u64>,
+    /// Bytes by which that grew each day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    growth_per_day: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reclaimable: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,6 +144,7 @@ impl HealthJson {
             verification_state: health.verification_state,
             size: health.size,
             allocated: health.allocated,
+            growth_per_day: health.growth,
             reclaimable: health.reclaimable,
             free: health.free,
             host_free: health.host_free,
@@ -204,7 +211,7 @@ impl HealthVerb {
                     .map(|read| format!("unchanged since {}, not read again", minute(read)));
                 let causes = one.causes.iter();
                 let causes = causes.map(|cause| format!("not the bundle: {cause}"));
-                let texts = last.into_iter().chain(unchanged);
+                let texts = last.into_iter().chain(unchanged).chain(growth_text(one));
                 for text in texts.chain(one.reasons.iter().cloned()).chain(causes) {
                     writeln!(out, "  {}", output.text(&text))?;
                 }
@@ -228,6 +235,20 @@ impl HealthVerb {
         let folders = folders.map(|folder| folder.to_string_lossy().into_owned());
         health::run_key("health", folders)
     }
+}
+
+/// Returns the growth of a bundle for people, with the days until the file system is full.
+fn growth_text(one: &Health) -> Option<String> {
+    let growth = u64::try_from(one.growth?)
+        .ok()
+        .filter(|growth| *growth > 0)?;
+    let mut text = format!("grows by {} a day", size::display(growth));
+    let days = one.host_free.map(|free| free / growth);
+    if let Some(days) = days.filter(|days| *days <= MAX_DAYS) {
+        let days = counted(days, "day", "days");
+        text.push_str(&format!("; the file system is full in {days}"));
+    }
+    Some(text)
 }
 
 /// Name and description of a metric, and its value for a bundle.
@@ -257,7 +278,7 @@ fn metrics(all: &[Health], now: i64) -> String {
         "1 for the verdict on the bundle.",
         verdicts.collect(),
     );
-    let numbers: [Metric; 9] = [
+    let numbers: [Metric; 10] = [
         (
             "bundle_last_backup_timestamp_seconds",
             "Time at which the last backup was finished.",
@@ -279,6 +300,11 @@ fn metrics(all: &[Health], now: i64) -> String {
         ("bundle_allocated_bytes", "Storage of the bundle.", |one| {
             one.allocated.map(Into::into)
         }),
+        (
+            "bundle_growth_bytes_per_day",
+            "Bytes by which the storage grew each day, in the last month at most.",
+            |one| one.growth.map(Into::into),
+        ),
         (
             "bundle_reclaimable_bytes",
             "Storage that compaction would return.",

@@ -9,6 +9,7 @@ use bandsaw_states::sealed::{self, Found};
 use serde::{Deserialize, Serialize};
 
 use super::Depth;
+use super::growth::Sizes;
 use crate::private_cache::PrivateCache;
 
 /// Name of the file.
@@ -18,7 +19,7 @@ const FORMAT: u64 = 1;
 /// The number of bundles remembered; the oldest are forgotten.
 const MAX_BUNDLES: usize = 1000;
 /// The length up to which the file is read, in bytes.
-const MAX_LEN: u64 = 1 << 20;
+const MAX_LEN: u64 = 4 << 20;
 
 /// The results of reading the bands of a bundle, all of them of a sound one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub(crate) struct KnownBundle {
     /// Time of the check, in seconds since 1970.
     read: i64,
     contents: Contents,
+    /// Its storage at earlier checks.
+    #[serde(default)]
+    sizes: Sizes,
 }
 
 impl KnownBundle {
@@ -70,6 +74,7 @@ impl KnownBundle {
             whole: depth == Depth::Full,
             read: now.seconds,
             contents,
+            sizes: Sizes::default(),
         })
     }
 
@@ -84,6 +89,15 @@ impl KnownBundle {
         known.next()
     }
 
+    /// Returns the bytes by which the storage of the bundle at `path` grew each day, if it is `bytes` now.
+    /// `None`: there was no check a day ago or before.
+    pub(crate) fn growth(path: &Path, now: Timestamp, bytes: u64) -> Option<i64> {
+        let meta = fs::metadata(path).ok()?;
+        let known = read(&PrivateCache::open()?)?.bundles.into_iter();
+        let mut known = known.filter(|one| (one.device, one.inode) == (meta.dev(), meta.ino()));
+        known.next()?.sizes.per_day(now.seconds, bytes)
+    }
+
     /// Returns the time of the check that read the bundle.
     pub(crate) fn read_at(&self) -> Timestamp {
         Timestamp::from_seconds(self.read)
@@ -96,16 +110,23 @@ impl KnownBundle {
 
     /// Records the results, in the place of older ones about this bundle. Does nothing if the cache
     /// folder is not private to the user.
-    pub(crate) fn remember(self) {
+    pub(crate) fn remember(mut self) {
         let Some(cache) = PrivateCache::open() else {
             return;
         };
         let mut all = read(&cache).unwrap_or_default();
         // A cheaper check of the same files adds nothing.
-        let is_same = |one: &Self| (one.device, one.inode) == (self.device, self.inode);
+        let number = (self.device, self.inode);
+        let is_same = |one: &Self| (one.device, one.inode) == number;
         let knows_more = |one: &Self| is_same(one) && one.files == self.files && one.whole;
         if !self.whole && all.bundles.iter().any(knows_more) {
             return;
+        }
+        if let Some(before) = all.bundles.iter().find(|one| is_same(one)) {
+            self.sizes = before.sizes.clone();
+        }
+        if let Some(allocated) = self.contents.allocated {
+            self.sizes.add(self.read, allocated);
         }
         all.bundles.retain(|one| !is_same(one));
         all.bundles.push(self);

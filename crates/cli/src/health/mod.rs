@@ -1,10 +1,12 @@
 //! The health of bundles on a file server, for `bandsaw health` and `bandsaw watch`.
 
 mod causes;
+mod growth;
 mod known;
 mod notify;
 pub(crate) mod on_sound;
 mod open_files;
+mod record_locks;
 
 use std::fs;
 use std::io;
@@ -22,7 +24,7 @@ use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{BackupState, Backups, BundleLists, volumes_of};
 use bandsaw_states::{
-    BundleFolder, SETTLED, Shelf, Soundness, Status, fingerprint, newest_change, status,
+    BundleFolder, Listing, SETTLED, Shelf, Soundness, Status, fingerprint, newest_change, status,
 };
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -270,6 +272,8 @@ pub(crate) struct Health {
     pub(crate) verification_state: Option<i64>,
     /// Bytes of storage of the bundle.
     pub(crate) allocated: Option<u64>,
+    /// Bytes by which that grew each day, in the last month at most.
+    pub(crate) growth: Option<i64>,
     /// Bytes that compaction would return.
     pub(crate) reclaimable: Option<u64>,
     /// Size of the disk in the bundle.
@@ -296,6 +300,7 @@ impl Health {
             backups: None,
             verification_state: None,
             allocated: None,
+            growth: None,
             reclaimable: None,
             size: None,
             free: None,
@@ -327,17 +332,16 @@ impl Health {
         bar: &Bar,
     ) -> bandsaw::Result<Self> {
         let mut health = Self::new(path);
-        if let Some(file) = options.open_files.and_then(|files| files.within(path)) {
-            let reason = format!("open through Samba: {}", file.display());
-            health.found(Verdict::InUse, reason);
-            return Ok(health);
-        }
         let began = nanos_now();
         let listed = || BundleFolder::open(path).and_then(|bundle| bundle.list());
         let before = match listed() {
             Ok(before) => before,
             Err(error) => return Ok(Self::of_error(path, &error)),
         };
+        if let Some(reason) = use_by_others(path, &before, options.open_files) {
+            health.found(Verdict::InUse, reason);
+            return Ok(health);
+        }
         let files = fingerprint(&before);
         let done = health.examine(path, &files, options, bar);
         let sound = match done {
@@ -414,6 +418,8 @@ impl Health {
                 is_sound.then_some(contents)
             }
         };
+        let growth = |bytes| KnownBundle::growth(path, options.now, bytes);
+        self.growth = self.allocated.and_then(growth);
         self.check_age(options);
         self.add_causes(path, options);
         (bar as &dyn Progress).check()?;
@@ -607,6 +613,18 @@ impl Health {
             Some(_) => {}
         }
     }
+}
+
+/// Returns the reason why the bundle at `path` is in use, as far as its server shows that: a client of Samba has
+/// a file open, or a program holds a record lock, as netatalk does for open files.
+pub(crate) fn use_by_others(
+    path: &Path,
+    listing: &Listing,
+    open_files: Option<&OpenFiles>,
+) -> Option<String> {
+    let open = open_files.and_then(|files| files.within(path));
+    let open = open.map(|file| format!("open through Samba: {}", file.display()));
+    open.or_else(|| record_locks::find(path, listing))
 }
 
 /// Returns true unless there is no undo data of a repair beside the bundle. An interrupted repair is
