@@ -1,6 +1,8 @@
 //! One round over the bundles of a file server.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use bandsaw::store::{Local, Lock, Store};
 
@@ -247,6 +249,103 @@ fn a_sound_bundle_is_compacted_when_that_is_worth_it() {
             .status
             .code(),
         Some(2)
+    );
+}
+
+#[test]
+fn a_sound_bundle_gets_bands_of_the_size_in_the_configuration() {
+    let scratch = share(&format!("{KEEP}band-size = '2m'\n"));
+    let band_size = || scratch.json(&["info", A])["bundle"]["band_size"].clone();
+    // A damaged bundle, and one in use, stay as they are.
+    let first = fs::read(scratch.path(A).join("bands/0")).unwrap();
+    scratch.write(&format!("{A}/bands/0"), vec![7; first.len()]);
+    assert_ne!(report(&scratch)["verdict"], "sound");
+    scratch.write(&format!("{A}/bands/0"), &first);
+    let used = Local::new(scratch.path(A)).lock("lock", Lock::Exclusive);
+    assert_eq!(report(&scratch)["verdict"], "in_use");
+    drop(used.unwrap());
+    assert_eq!(band_size(), 1 << 20);
+    let done = report(&scratch);
+    assert_eq!(
+        (&done["verdict"], &done["band_size"]),
+        (&"sound".into(), &(2 << 20).into())
+    );
+    assert_eq!(band_size(), 2 << 20);
+    scratch.ok(&["check", A]);
+    // The state has the bands of before, and the next round changes nothing.
+    assert_eq!(states(&scratch, A), 1);
+    assert!(report(&scratch)["band_size"].is_null());
+    assert_eq!(states(&scratch, A), 2);
+    for config in ["band-size = 'wide'", "band-size = '1234567'"] {
+        scratch.write("watch.toml", format!("folders = ['share']\n{config}\n"));
+        scratch.fails(2, &["watch", "watch.toml", "--once"]);
+    }
+}
+
+#[test]
+fn an_interrupted_change_of_the_band_size_is_resumed() {
+    let scratch = share("folders = ['share']\n");
+    scratch.write("letter", bandsaw::testing::Random::new(5).bytes(12 << 20));
+    scratch.ok(&["put", "--from", "letter", &format!("{A}:/letter")]);
+    let args = ["reband", A, "--band-size", "2m", "--limit-rate", "1m"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_bandsaw"))
+        .args(args)
+        .current_dir(scratch.path(""))
+        .spawn()
+        .unwrap();
+    let list = scratch.path(A).join("rebanding.plist");
+    while !list.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(report(&scratch)["verdict"], "needs_attention");
+    assert!(list.exists());
+    scratch.write("watch.toml", "folders = ['share']\nband-size = '2m'\n");
+    let done = report(&scratch);
+    assert_eq!(
+        (&done["verdict"], &done["band_size"]),
+        (&"sound".into(), &(2 << 20).into())
+    );
+    assert!(!list.exists());
+    let letter = scratch.run(&["cat", &format!("{A}:/letter")]).stdout;
+    assert!(letter == fs::read(scratch.path("letter")).unwrap());
+}
+
+#[test]
+fn without_an_answer_of_samba_no_bundle_is_changed() {
+    let scratch = share("folders = ['share']\nsmbstatus = true\nband-size = '2m'\n");
+    let round = |status: &str| {
+        scratch.write("bin/smbstatus", status);
+        let path = scratch.path("bin/smbstatus");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = scratch.command(&["watch", "watch.toml", "--once", "--json"]);
+        let path = std::env::var("PATH").unwrap();
+        let path = format!("{}:{path}", scratch.path("bin").display());
+        let output = command.env("PATH", path).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (report["bundles"][0].clone(), stderr(&output))
+    };
+    let (done, said) = round("#!/bin/sh\nexit 1\n");
+    assert_eq!(
+        (&done["verdict"], &done["band_size"]),
+        (&"sound".into(), &serde_json::Value::Null)
+    );
+    assert!(said.contains("Samba was not asked"), "{said}");
+    let open = scratch.path(A).join("token");
+    let (folder, name) = (scratch.path("share"), "a.sparsebundle/token");
+    let open = format!(
+        r#"{{"open_files": {{"{}": {{"service_path": "{}", "filename": "{name}"}}}}}}"#,
+        open.display(),
+        folder.display()
+    );
+    let (done, _) = round(&format!("#!/bin/sh\necho '{open}'\n"));
+    assert_eq!(done["verdict"], "in_use");
+    let (done, _) = round("#!/bin/sh\necho '{}'\n");
+    assert_eq!(
+        (&done["verdict"], &done["band_size"]),
+        (&"sound".into(), &(2 << 20).into())
     );
 }
 

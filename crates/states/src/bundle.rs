@@ -179,6 +179,11 @@ impl BundleFolder {
         sparsebundle::lock_exclusive(&*self.store).map_err(|error| error.in_file(&self.path))
     }
 
+    /// Returns true if a change of the band size was interrupted.
+    pub fn is_rebanding(&self) -> Result<bool> {
+        Ok(self.store.stat(REBANDING)?.is_some())
+    }
+
     /// Lists all files of the bundle but its lock and what only Bandsaw uses.
     pub fn list(&self) -> Result<Listing> {
         let mut listing = list(self.store(), "")?;

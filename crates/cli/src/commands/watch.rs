@@ -7,21 +7,23 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::Access;
 use bandsaw::open;
-use bandsaw::ops::compact;
+use bandsaw::ops::{compact, reband};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, size};
 use bandsaw_states::{
-    BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
-    status,
+    BundleFolder, KeepOptions, Listing, Policy, ScrubOptions, Shelf, Soundness, Status, forget,
+    keep, scrub, status,
 };
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
 use super::timemachine::{now, soundness};
 use crate::failure::Outcome;
-use crate::health::{self, Depth, Health, HealthOptions, Verdict, on_sound};
+use crate::health::{self, Depth, Health, HealthOptions, OpenFiles, Verdict, on_sound};
+use crate::new_container;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
@@ -37,7 +39,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// A bundle of which no file has changed since it was found sound is not read again.
 ///
 /// With `compact-from` a sound bundle is compacted, after its state was kept; the next round keeps another
-/// state. With `on-sound` a command makes a snapshot of the file system, instead of a state. It is run
+/// state. With `band-size` a sound bundle with other bands gets bands of this size, and an interrupted change
+/// of the size is resumed. Neither is done to a bundle that is not sound, or is in use. With `on-sound` a command makes a snapshot of the file system, instead of a state. It is run
 /// without a shell while others are kept from opening the bundle for changes; if the bundle changes
 /// nevertheless, the round says so.
 ///
@@ -62,6 +65,8 @@ CONFIG, with all keys:
   keep-weekly = 8
   scrub = true                       compare bands with their hashes
   compact-from = \"10g\"              give free space back, if that is so much
+  band-size = \"32m\"                 change bands of another size
+  smbstatus = true                   ask Samba which bundles are in use
   on-sound = [\"zfs\", \"snapshot\", \"tank/tm@{time}\"]
                                      run this for each bundle that changed and
                                      is sound: {bundle} is its path
@@ -104,6 +109,9 @@ struct Config {
     #[serde(default)]
     on_change: Vec<String>,
     compact_from: Option<String>,
+    band_size: Option<String>,
+    #[serde(default)]
+    smbstatus: bool,
     #[serde(default)]
     on_sound: Vec<String>,
 }
@@ -111,10 +119,52 @@ struct Config {
 impl Config {
     /// Returns the bytes from which a compaction is worth its work.
     fn compact_from(&self) -> bandsaw::Result<Option<u64>> {
-        let parsed = self.compact_from.as_deref().map(size::parse);
-        parsed
+        bytes("compact-from", self.compact_from.as_deref())
+    }
+
+    /// Returns the band size that bundles get.
+    fn band_size(&self) -> Outcome<Option<u64>> {
+        let size = bytes("band-size", self.band_size.as_deref())?;
+        size.map(|size| new_container::bundle_bands(size, false))
             .transpose()
-            .map_err(|error| Error::invalid("watch", format!("compact-from: {error}")))
+    }
+}
+
+/// Parses the number of bytes that a key of the configuration has.
+fn bytes(key: &str, value: Option<&str>) -> bandsaw::Result<Option<u64>> {
+    let parsed = value.map(size::parse);
+    parsed
+        .transpose()
+        .map_err(|error| Error::invalid("watch", format!("{key}: {error}")))
+}
+
+/// The use of bundles by clients of the server.
+#[derive(Default)]
+struct Clients {
+    /// The files that they have open, if Samba was asked.
+    open_files: Option<OpenFiles>,
+    /// True if Samba should have told, and did not: then no bundle is changed.
+    unknown: bool,
+}
+
+impl Clients {
+    fn ask(config: &Config, output: &Output) -> Self {
+        match config.smbstatus.then(OpenFiles::ask).transpose() {
+            Ok(open_files) => Self {
+                open_files,
+                unknown: false,
+            },
+            Err(error) => {
+                output.warn(&format!(
+                    "Samba was not asked which files are open, so no bundle is compacted or gets other \
+                     bands: {error}"
+                ));
+                Self {
+                    open_files: None,
+                    unknown: true,
+                }
+            }
+        }
     }
 }
 
@@ -141,6 +191,9 @@ struct Watched {
     /// Bytes that a compaction gave back.
     #[serde(skip_serializing_if = "Option::is_none")]
     reclaimed: Option<u64>,
+    /// The size of its bands, if this was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    band_size: Option<u64>,
     /// The time of the check that read the bands; nothing has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     unchanged_since: Option<String>,
@@ -155,7 +208,8 @@ impl Watch {
         let bar = Bar::new(output);
         loop {
             let began = Instant::now();
-            let done = self.round(&config, &bar)?;
+            let clients = Clients::ask(&config, output);
+            let done = self.round(&config, &clients, &bar)?;
             let worst = done.bundles.iter().map(|bundle| bundle.verdict).max();
             output.result(&done, |out| {
                 for bundle in &done.bundles {
@@ -167,6 +221,9 @@ impl Watch {
                     }
                     if let Some(bytes) = bundle.reclaimed {
                         line.push_str(&format!(": {} given back", size::display(bytes)));
+                    }
+                    if let Some(bytes) = bundle.band_size {
+                        line.push_str(&format!(": bands of {}", size::display(bytes)));
                     }
                     writeln!(out, "{line}")?;
                 }
@@ -218,10 +275,11 @@ impl Watch {
             return Err(Error::invalid("watch", message).in_file(path).into());
         }
         config.compact_from().map_err(|error| error.in_file(path))?;
+        config.band_size()?;
         Ok(config)
     }
 
-    fn round(&self, config: &Config, bar: &Bar) -> Outcome<WatchReport> {
+    fn round(&self, config: &Config, clients: &Clients, bar: &Bar) -> Outcome<WatchReport> {
         let mut found: Vec<_> = config.bundles.iter().cloned().map(Ok).collect();
         for folder in &config.folders {
             found.extend(health::bundles(folder));
@@ -232,7 +290,7 @@ impl Watch {
         for bundle in found {
             (bar as &dyn Progress).check()?;
             let watched = match bundle {
-                Ok(path) => match self.bundle(&path, config, bar) {
+                Ok(path) => match self.bundle(&path, config, clients, bar) {
                     Err(error) if error.kind() == Kind::Cancelled => return Err(error.into()),
                     Err(error) => of_error(&path, &error),
                     Ok(watched) => watched,
@@ -245,10 +303,28 @@ impl Watch {
     }
 
     /// Checks one bundle and, if it is sound, does what is configured.
-    fn bundle(&self, path: &Path, config: &Config, bar: &Bar) -> bandsaw::Result<Watched> {
+    fn bundle(
+        &self,
+        path: &Path,
+        config: &Config,
+        clients: &Clients,
+        bar: &Bar,
+    ) -> bandsaw::Result<Watched> {
         let bundle = BundleFolder::open(path)?;
         let shelf = Shelf::of(&bundle, config.states.as_deref())?;
         let mut watched = Watched::new(path, Verdict::Sound);
+        let in_use =
+            |listing: &Listing| health::use_by_others(path, listing, clients.open_files.as_ref());
+        // An interrupted change of the band size began with a sound bundle.
+        let may_resume = bundle.is_rebanding()? && config.band_size.is_some() && !clients.unknown;
+        if may_resume && in_use(&Listing::new()).is_none() {
+            watched.band_size = self.reband(path, None, bar)?;
+        }
+        if let Some(reason) = in_use(&bundle.list()?) {
+            watched.verdict = Verdict::InUse;
+            watched.message = Some(reason);
+            return Ok(watched);
+        }
         let next = status(&bundle, &shelf)?;
         if next.needs_attention() {
             watched.verdict = Verdict::NeedsAttention;
@@ -285,7 +361,7 @@ impl Watch {
                 max_age: None,
                 now: now(),
                 samba: None,
-                open_files: None,
+                open_files: clients.open_files.as_ref(),
             };
             let health = Health::check(path, &options, bar)?;
             watched.verdict = health.verdict;
@@ -329,10 +405,31 @@ impl Watch {
         if config.keep && policy != Policy::default() {
             watched.removed_states = forget(&shelf, policy, false, bar)?.removed;
         }
+        if clients.unknown || in_use(&bundle.list()?).is_some() {
+            return Ok(watched);
+        }
         if let Some(least) = config.compact_from()?.filter(|_| is_new) {
             watched.reclaimed = self.compact(path, least, bar)?;
         }
+        let band_size = bytes("band-size", config.band_size.as_deref())?;
+        if let Some(size) = self.other_band_size(path, band_size)? {
+            watched.band_size = self.reband(path, Some(size), bar)?;
+        }
         Ok(watched)
+    }
+
+    /// Returns the size that bands of a sound bundle are to get. `None`: they have it.
+    fn other_band_size(&self, path: &Path, size: Option<u64>) -> bandsaw::Result<Option<u64>> {
+        let Some(size) = size else { return Ok(None) };
+        let image = open::open(path, &self.opening.options(Access::ReadOnly))?;
+        Ok((image.bundle().map(Bundle::band_size) != Some(size)).then_some(size))
+    }
+
+    /// Gives a sound bundle bands of this size, or resumes that; returns the size.
+    fn reband(&self, path: &Path, size: Option<u64>, bar: &Bar) -> bandsaw::Result<Option<u64>> {
+        let options = self.opening.options(Access::ReadWrite);
+        let done = reband::reband_to(path, size, true, &options, bar)?;
+        Ok((done.resumed || done.from != done.to).then_some(done.to))
     }
 
     /// Compacts a sound bundle if that gives at least this many bytes back; returns their number.
@@ -361,6 +458,7 @@ impl Watched {
             state: None,
             removed_states: Vec::new(),
             reclaimed: None,
+            band_size: None,
             unchanged_since: None,
         }
     }
