@@ -288,8 +288,14 @@ fn a_large_history_is_converted() {
     let history = Years::new(62, scale);
     let scratch = Scratch::new();
     bundle(&scratch, "old.sparsebundle", "16g", &history);
-    compare(&scratch, "old.sparsebundle", &history);
-    let words = ["tm", "convert", "old.sparsebundle", "new.sparsebundle"];
+    // The comparison with the history below replaces that with the source.
+    let words = [
+        "tm",
+        "convert",
+        "--no-verify",
+        "old.sparsebundle",
+        "new.sparsebundle",
+    ];
     convert(&scratch, &words, "unfinished-new.sparsebundle");
     let [old, new] =
         ["old", "new"].map(|name| stored(&scratch.path(&format!("{name}.sparsebundle"))));

@@ -239,7 +239,7 @@ impl Folder {
 }
 
 fn not_a_bundle() -> Error {
-    let message = "only sparse bundles have snapshots; use `bandsaw stack create` for other images";
+    let message = "only sparse bundles have snapshots; use `bandsaw stack create` for other images, and `bandsaw info --json` to list those of APFS volumes";
     Error::unsupported(LAYER, message)
 }
 

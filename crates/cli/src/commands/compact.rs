@@ -245,7 +245,15 @@ impl CompactReport {
             "{}: {before} before, {} freed, {after} now",
             output.name(&self.path),
             exact(self.reclaimed)
-        )
+        )?;
+        let is_complete = self.refused.is_empty() && self.orphans.places.is_empty();
+        if self.reclaimed == 0 && self.holes && is_complete {
+            writeln!(
+                out,
+                "no unused space is stored: `bandsaw rm` frees that of files at once"
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -538,7 +538,7 @@ impl ImageJson {
             exact(bands.reclaimable_parts),
         );
         match self.reclaimable {
-            0 => sheet.fact("compact", "would free nothing")?,
+            0 => sheet.fact("compact", "would free nothing: no unused space is stored")?,
             returns => {
                 sheet.fact("compact", &format!("would free {}", exact(returns)))?;
                 sheet.fact(

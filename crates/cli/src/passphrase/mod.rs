@@ -30,8 +30,8 @@ pub(crate) use scrub_env::hide;
 use source::Source;
 
 /// The hint for a missing or wrong key of an image.
-pub(crate) const HINT: &str = "use --passfile FILE, --passfd N, --passenv NAME or --stdinpass for \
-                               a passphrase (a line break at its end does not count), \
+pub(crate) const HINT: &str = "run the command again to type the passphrase, or use --passfile \
+                               FILE, --passfd N, --passenv NAME or --stdinpass (a line break at its end does not count), \
                                --private-key FILE for a private key";
 
 /// Returns the hint for a wrong passphrase that `option` gave.
