@@ -195,7 +195,7 @@ fn a_bundle_with_a_locked_file_is_in_use() {
 }
 
 #[test]
-fn growth_is_told_from_the_second_day_on() {
+fn growth_is_reported_from_the_second_day_on() {
     const DAY: i64 = 86_400;
     let scratch = share();
     assert!(unchanged(&scratch)["growth_per_day"].is_null());

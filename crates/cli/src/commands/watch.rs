@@ -21,9 +21,9 @@ use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
 use super::timemachine::{now, soundness};
+use crate::container_args;
 use crate::failure::Outcome;
 use crate::health::{self, Depth, Health, HealthOptions, OpenFiles, Verdict, on_sound};
-use crate::new_container;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
@@ -125,7 +125,7 @@ impl Config {
     /// Returns the band size that bundles get.
     fn band_size(&self) -> Outcome<Option<u64>> {
         let size = bytes("band-size", self.band_size.as_deref())?;
-        size.map(|size| new_container::bundle_bands(size, false))
+        size.map(|size| container_args::bundle_bands(size, false))
             .transpose()
     }
 }
