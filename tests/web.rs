@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use bandsaw::Kind;
+use bandsaw::address::UrlPrefix;
 use bandsaw::container::Format;
 use bandsaw::device::BlockDeviceExt;
-use bandsaw::open::{self, Image, OpenOptions};
+use bandsaw::open::{self, Image, NetworkOptions, OpenOptions};
 
 use crate::common::server::{Conduct, Server};
 
@@ -85,4 +86,47 @@ fn servers_that_will_not_do_are_refused_by_name() {
         open("gopher://127.0.0.1/disk.img").unwrap_err().kind(),
         Kind::Unsupported
     );
+}
+
+#[test]
+fn redirects_lead_to_allowed_places_only() {
+    let (server, other) = (
+        Server::start(disk(), Conduct::Ranges),
+        Server::start(disk(), Conduct::Ranges),
+    );
+    let open = |url: &str, redirects: Option<&[UrlPrefix]>| {
+        let options = OpenOptions {
+            image_format: Some(Format::Udrw),
+            network: NetworkOptions {
+                redirects,
+                ..NetworkOptions::default()
+            },
+            ..OpenOptions::default()
+        };
+        open::open(Path::new(url), &options)
+    };
+    let own = [UrlPrefix::parse(&server.url("")).unwrap()];
+    let away = server.url(&format!("to?{}", other.url("disk.img")));
+    let error = open(&away, Some(&own)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("redirects to an address that is not allowed"),
+        "{error}"
+    );
+    assert_eq!(other.requests(), 0);
+    // Two steps, of which the second leads away.
+    let twice = server.url(&format!("to?{away}"));
+    assert!(open(&twice, Some(&own)).is_err());
+    assert_eq!(other.requests(), 0);
+    let within = server.url(&format!("to?{}", server.url("disk.img")));
+    assert!(open(&within, Some(&own)).is_ok());
+    assert!(open(&within, Some(&[])).is_err());
+    assert!(open(&server.url("disk.img"), Some(&[])).is_ok());
+    let both = [own[0].clone(), UrlPrefix::parse(&other.url("")).unwrap()];
+    assert!(open(&away, Some(&both)).is_ok() && open(&away, None).is_ok());
+    // A redirection in a circle ends.
+    let circle = Server::start(disk(), Conduct::Ranges);
+    let own = [UrlPrefix::parse(&circle.url("")).unwrap()];
+    assert!(open(&circle.url("circle"), Some(&own)).is_err());
 }

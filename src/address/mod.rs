@@ -28,6 +28,7 @@
 
 mod escaping;
 mod image_path;
+mod url_prefix;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -39,6 +40,7 @@ use escaping::{escape, find_bare, unescape};
 pub use crate::error::{Secrets, redacted, shown};
 pub(crate) use escaping::percent_decoded;
 pub use image_path::ImagePath;
+pub use url_prefix::UrlPrefix;
 
 const LAYER: &str = "address";
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LAYER, OpenOptions, snapshot};
-use crate::address;
+use crate::address::{self, UrlPrefix};
 use crate::container::{Format, sparsebundle};
 use crate::device::{Access, BlockDevice};
 use crate::store::{FlushTo, Local, Objects, Remote, RemoteOptions, Status, Store};
@@ -26,6 +26,8 @@ pub struct NetworkOptions<'a> {
     pub steal_lease: bool,
     /// A local disk cache for images in buckets. `None`: a cache in memory.
     pub cache: Option<LocalCache<'a>>,
+    /// The only places to which a server of `https://` or `http://` may redirect. `None`: any.
+    pub redirects: Option<&'a [UrlPrefix]>,
 }
 
 impl Default for NetworkOptions<'_> {
@@ -36,6 +38,7 @@ impl Default for NetworkOptions<'_> {
             timeout: None,
             steal_lease: false,
             cache: None,
+            redirects: None,
         }
     }
 }
@@ -49,6 +52,7 @@ impl NetworkOptions<'_> {
             timeout,
             steal_lease,
             cache: _,
+            redirects,
         } = self;
         NetworkOptions {
             variables,
@@ -56,6 +60,8 @@ impl NetworkOptions<'_> {
             timeout,
             steal_lease,
             cache: None,
+            // A new image is never behind HTTP.
+            redirects: redirects.map(|_| &[][..]),
         }
     }
 }
@@ -401,7 +407,11 @@ mod network {
     }
 
     pub(super) fn file(url: &str, network: NetworkOptions) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(web::open(url, network.timeout)?))
+        Ok(Arc::new(web::open(
+            url,
+            network.timeout,
+            network.redirects,
+        )?))
     }
 }
 

@@ -7,10 +7,12 @@ use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED,
     RANGE,
 };
+use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 
 use super::bucket::{Timeouts, prepare_tls, runtime};
 use super::ranges::{Fetched, PIECE, Pieces, Ranges};
+use crate::address::UrlPrefix;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "web";
@@ -26,16 +28,21 @@ const MAX_AT_ONCE: usize = 8 << 20;
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Maximum number of redirects of a request, as of reqwest itself.
+const MAX_REDIRECTS: usize = 10;
+
 /// Opens the file at `url` as a read-only device. Its length and version are those of the first
 /// response: if the file changes, every later request fails ([`Kind::Conflict`]).
 ///
 /// [`Kind::Unsupported`] for a server without range requests, [`Kind::Invalid`] for an address with
 /// a password in it.
 ///
-/// `timeout` is the maximum time without data from the server; `None`: a minute.
+/// `timeout` is the maximum time without data from the server; `None`: a minute. The server may
+/// redirect to `redirects` only; `None`: anywhere.
 pub(crate) fn open(
     url: &str,
     timeout: Option<Duration>,
+    redirects: Option<&[UrlPrefix]>,
 ) -> Result<impl crate::device::BlockDevice + use<>> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     if rest
@@ -57,6 +64,7 @@ pub(crate) fn open(
         .connect_timeout(patience.connect)
         .read_timeout(patience.silence)
         .timeout(patience.request)
+        .redirect(policy(redirects))
         .build()
         .map_err(|error| {
             Error::new(
@@ -77,6 +85,23 @@ pub(crate) fn open(
     let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
     fetched.keep(0, &head);
     Ok(fetched)
+}
+
+/// Returns the policy that follows redirects to these places only.
+fn policy(redirects: Option<&[UrlPrefix]>) -> Policy {
+    let Some(allowed) = redirects.map(<[UrlPrefix]>::to_vec) else {
+        return Policy::default();
+    };
+    Policy::custom(move |attempt| {
+        let is_allowed = |prefix: &UrlPrefix| prefix.contains(attempt.url().as_str());
+        if !allowed.iter().any(is_allowed) {
+            return attempt.error("the server redirects to an address that is not allowed");
+        }
+        match attempt.previous().len() > MAX_REDIRECTS {
+            true => attempt.error("too many redirects"),
+            false => attempt.follow(),
+        }
+    })
 }
 
 #[derive(Debug)]

@@ -93,6 +93,20 @@ impl State {
         if head[0].starts_with("get /missing") {
             return write!(to, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         }
+        if head[0].starts_with("get /circle") {
+            return write!(
+                to,
+                "HTTP/1.1 302 Found\r\nLocation: /circle\r\nContent-Length: 0\r\n\r\n"
+            );
+        }
+        // `/to?URL` leads to that address.
+        if let Some(target) = head[0].strip_prefix("get /to?") {
+            let target = target.split(' ').next().unwrap_or_default();
+            return write!(
+                to,
+                "HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"
+            );
+        }
         if self.conduct == Conduct::Slow {
             thread::sleep(Duration::from_millis(200));
         }

@@ -89,6 +89,7 @@ impl NetworkArgs {
                 .map(|seconds| Duration::from_secs(seconds.into())),
             steal_lease: self.steal_lease,
             cache,
+            redirects: None,
         }
     }
 }

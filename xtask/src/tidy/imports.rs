@@ -20,7 +20,7 @@ const MAY_USE: [&str; 21] = [
     "address: platform",
     "device: platform size",
     "codec: size",
-    "store: device platform rate size",
+    "store: address device platform rate size",
     "partition: decision device problem size",
     "crypt: device codec problem progress size",
     "container: decision device codec crypt store platform problem progress size",
