@@ -167,6 +167,7 @@ fn single_file() {
             len: file.info().len,
             allocated: 0,
             version: 5,
+            changed: None,
         };
         SingleFile::new("image", file, move || Ok(meta))
     };

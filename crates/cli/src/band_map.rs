@@ -133,6 +133,7 @@ mod tests {
             allocated: 8,
             free,
             returns: free,
+            changed: None,
         };
         let units = vec![
             unit(0, 0),

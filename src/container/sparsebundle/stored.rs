@@ -21,6 +21,8 @@ pub struct StoredBand {
     pub len: u64,
     /// Allocated bytes of the file.
     pub allocated: u64,
+    /// Seconds of Unix time of the last change of the file, if the store records it.
+    pub changed: Option<u64>,
 }
 
 /// A file in `bands/` that is not a band of the disk.
@@ -91,6 +93,7 @@ impl Bundle {
                     index,
                     len: meta.len,
                     allocated: meta.allocated,
+                    changed: meta.changed,
                 }),
                 None => stored.stray.push(StrayFile {
                     name: entry.name.to_owned(),

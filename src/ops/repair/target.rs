@@ -194,6 +194,7 @@ fn meta_of(file: &dyn BlockDevice) -> Meta {
         len,
         allocated: len,
         version: 0,
+        changed: None,
     }
 }
 

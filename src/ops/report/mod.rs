@@ -440,6 +440,7 @@ mod tests {
             allocated: size,
             free,
             returns: free,
+            changed: None,
         };
         let units = stored.iter().map(unit).collect();
         SpaceMap {

@@ -17,6 +17,9 @@ pub struct Unit {
     pub free: u64,
     /// Bytes of storage that a trim frees.
     pub returns: u64,
+    /// Seconds of Unix time of the last change of its file, if it has one of its own and its store
+    /// records the time.
+    pub changed: Option<u64>,
 }
 
 /// The usage of a unit.
@@ -75,16 +78,20 @@ impl SpaceMap {
         let disk = image.disk().info().len;
         let (kind, size) = storage.units(disk);
         let units = storage.allocated_by_unit(size, disk)?;
-        let units = units
+        let mut units: Vec<_> = units
             .into_iter()
             .map(|(index, allocated)| Unit {
                 index,
                 allocated,
                 free: 0,
                 returns: 0,
+                changed: None,
             })
             .collect();
         let stray = if let Storage::Bundle(_, stored) = storage {
+            for (unit, band) in units.iter_mut().zip(&stored.bands) {
+                unit.changed = band.changed;
+            }
             stored.stray.clone()
         } else {
             Vec::new()
@@ -219,6 +226,7 @@ mod tests {
             allocated: 8,
             free,
             returns,
+            changed: None,
         };
         let units = vec![unit(0, 8, 8), unit(1, 3, 2), unit(2, 0, 0)];
         let map = |kind, can_punch| SpaceMap {

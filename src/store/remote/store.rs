@@ -43,6 +43,7 @@ impl Shared {
             len: file.len,
             allocated: file.len,
             version: file.version(),
+            changed: None,
         }
     }
 
@@ -216,6 +217,7 @@ impl Store for Remote {
             len,
             allocated: len,
             version,
+            changed: None,
         };
         Ok(self.shared().find(name)?.map(|live| match live {
             NameState::Open(file) => {

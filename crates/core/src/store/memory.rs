@@ -118,5 +118,6 @@ fn meta(file: &Memory) -> Meta {
         len,
         allocated: len,
         version: u64::from(crc32fast::hash(&contents)),
+        changed: None,
     }
 }

@@ -135,6 +135,8 @@ pub struct Meta {
     /// Changes whenever the contents do (nanoseconds of the last change, or a hash of the store's
     /// version tag).
     pub version: u64,
+    /// Seconds of Unix time of the last change of the contents, if the store records it.
+    pub changed: Option<u64>,
 }
 
 /// The kind of a lock, by who else may hold it.

@@ -197,6 +197,7 @@ impl Store for Staged {
                     len,
                     allocated: len,
                     version: content.changes.count(),
+                    changed: None,
                 }))
             }
             Some(None) => Ok(None),

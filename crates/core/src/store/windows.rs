@@ -96,6 +96,11 @@ fn meta_of(meta: &Metadata) -> Meta {
         len: meta.len(),
         allocated: meta.len(),
         version: meta.last_write_time(),
+        changed: meta
+            .modified()
+            .ok()
+            .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+            .map(|since| since.as_secs()),
     }
 }
 

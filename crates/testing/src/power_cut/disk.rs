@@ -130,6 +130,7 @@ impl Disk {
             len: state.live.len(),
             allocated: state.live.allocated(),
             version: file.0 << 32 | state.changes,
+            changed: None,
         }
     }
 

@@ -442,6 +442,7 @@ fn meta(stat: &Stat) -> Meta {
         len: stat.st_size as u64,
         allocated: stat.st_blocks as u64 * 512,
         version,
+        changed: u64::try_from(stat.st_mtime as i64).ok(),
     }
 }
 

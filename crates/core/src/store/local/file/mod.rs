@@ -188,6 +188,7 @@ impl LocalFile {
                 len: self.info().len,
                 allocated: self.info().len,
                 version: 0,
+                changed: None,
             });
         }
         rustix::fs::fstat(&self.file)
