@@ -87,6 +87,140 @@ mod serving {
         String::from_utf8_lossy(&all).into_owned()
     }
 
+    /// Opens the address with the token. Returns the address of the pages, and the cookie.
+    fn enter(url: &str) -> (String, String) {
+        let entered = get(url, "");
+        let cookie = entered.split("set-cookie: ").nth(1).unwrap();
+        let base = url.split("open?").next().unwrap();
+        let cookie = cookie.split(';').next().unwrap();
+        (base.to_owned(), cookie.to_owned())
+    }
+
+    #[test]
+    fn prefixes_of_urls_are_checked_at_the_start() {
+        let scratch = Scratch::new();
+        for prefix in [
+            "/images",
+            "ftp://host/",
+            "https://me@host/",
+            "https://host/?a",
+        ] {
+            let said = scratch.fails(2, &["web", ".", "--allow-urls", prefix]);
+            assert!(said.contains("--allow-urls"), "{said}");
+        }
+        let (_server, report) = start(&scratch, &["--allow-urls", "https://host.example/images"]);
+        let (base, cookie) = enter(report["url"].as_str().unwrap());
+        assert!(get(&base, &cookie).contains("or an address"));
+        let refused = get(&format!("{base}go?a=https://other.example/a.dmg"), &cookie);
+        assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
+    }
+
+    /// Replaces numbers and texts in a document by extreme ones, one in `step`, from `first`.
+    fn spoil(value: &mut Value, count: &mut usize, (first, step): (usize, usize), with: &Value) {
+        match value {
+            Value::Array(all) => all
+                .iter_mut()
+                .for_each(|one| spoil(one, count, (first, step), with)),
+            Value::Object(all) => {
+                for (name, one) in all.iter_mut() {
+                    if name != "schema" {
+                        spoil(one, count, (first, step), with);
+                    }
+                }
+            }
+            Value::Number(_) | Value::String(_) => {
+                *count += 1;
+                if *count % step == first && value.is_number() == with.is_number() {
+                    *value = with.clone();
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    #[test]
+    fn results_of_benchmarks_are_shown() {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.path("root/sub")).unwrap();
+        scratch.ok(&[
+            "bench",
+            "files",
+            ".",
+            "--scale",
+            "0.0001",
+            "-o",
+            "root/sub/files.json",
+        ]);
+        let results = fs::read(scratch.path("root/sub/files.json")).unwrap();
+        fs::write(scratch.path("root/other.json"), "{\"schema\": 1}").unwrap();
+        fs::write(scratch.path("root/none.json"), "\u{0}").unwrap();
+        let (_server, report) = start(&scratch, &["root"]);
+        let (base, cookie) = enter(report["url"].as_str().unwrap());
+        assert!(get(&base, &cookie).contains("href=\"benchmarks\""));
+        let list = get(&format!("{base}benchmarks"), &cookie);
+        assert!(
+            list.contains("sub/files.json") && !list.contains("none.json"),
+            "{list}"
+        );
+        let page = get(&format!("{base}benchmark?r=0&i=sub/files.json"), &cookie);
+        assert!(
+            page.contains("Rates and latencies") && page.contains("<table"),
+            "{page}"
+        );
+        let plots = page.split("src=\"plot.svg?").skip(1);
+        let plots: Vec<_> = plots.map(|rest| rest.split('"').next().unwrap()).collect();
+        assert!(!plots.is_empty());
+        for plot in plots {
+            let plot = get(
+                &format!("{base}plot.svg?{}", plot.replace("&amp;", "&")),
+                &cookie,
+            );
+            assert!(
+                plot.contains("image/svg+xml") && plot.contains("<svg"),
+                "{plot}"
+            );
+            assert!(plot.contains("content-security-policy: sandbox; default-src 'none'"));
+        }
+        // Files outside, and files that are none, are refused.
+        for file in ["../files.json", "other.json", "none.json", "", "missing"] {
+            let refused = get(&format!("{base}benchmark?r=0&i={file}"), &cookie);
+            assert!(refused.starts_with("HTTP/1.1 4"), "{file}: {refused}");
+        }
+        // Files that lie are shown or refused, and the server goes on.
+        let extremes = [
+            Value::from(0),
+            Value::from(1),
+            Value::from(u64::MAX),
+            Value::from(-1),
+            Value::from(1e308),
+            Value::from(1e-308),
+            Value::from("<script>alert(1)</script>\u{202e}"),
+        ];
+        for with in &extremes {
+            for step in [1, 2, 3, 7, 40] {
+                for first in [0, step / 2] {
+                    let mut lie: Value = serde_json::from_slice(&results).unwrap();
+                    spoil(&mut lie, &mut 0, (first, step), with);
+                    fs::write(scratch.path("root/lie.json"), lie.to_string()).unwrap();
+                    let page = get(&format!("{base}benchmark?r=0&i=lie.json"), &cookie);
+                    let is_fine =
+                        page.starts_with("HTTP/1.1 200 ") || page.starts_with("HTTP/1.1 400 ");
+                    assert!(is_fine, "{with} {step} {first}: {page}");
+                    assert!(!page.contains("<script>alert"), "{page}");
+                    for plot in page.split("src=\"plot.svg?").skip(1) {
+                        let plot = plot.split('"').next().unwrap().replace("&amp;", "&");
+                        let plot = get(&format!("{base}plot.svg?{plot}"), &cookie);
+                        assert!(
+                            plot.starts_with("HTTP/1.1 200 "),
+                            "{with} {step} {first}: {plot}"
+                        );
+                        assert!(!plot.contains("<script"), "{plot}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_killed_server_leaves_images_as_they_were() {
         let scratch = Scratch::new();

@@ -7,13 +7,14 @@ use bandsaw::{Error, Kind, Result};
 use tokio::sync::Semaphore;
 
 use crate::change_log::ChangeLog;
+use crate::health::HealthTable;
 use crate::job::Jobs;
 use crate::memory::Memory;
 use crate::open_images::{OpenImage, OpenImages, VolumeId};
 use crate::options::{Bind, Limits, Options, Permissions};
 use crate::password::{Attempts, Password};
 use crate::query::Fields;
-use crate::roots::{ImageId, Located, Roots};
+use crate::roots::{ImageId, Located, Roots, URL_ROOT};
 use crate::session::{Session, Sessions};
 use crate::token::Token;
 use crate::upload::UploadFolders;
@@ -34,6 +35,7 @@ pub(crate) struct App {
     pub(crate) memory: Memory,
     pub(crate) requests: Arc<Semaphore>,
     pub(crate) jobs: Jobs,
+    pub(crate) health: HealthTable,
     /// Passphrases are tried two at a time.
     pub(crate) unlock_turn: Semaphore,
     pub(crate) site: Site,
@@ -124,6 +126,7 @@ impl App {
             memory: Memory::new(limits.memory, limits.wait_time),
             requests: Arc::new(Semaphore::new(limits.requests.max(1))),
             jobs: Jobs::default(),
+            health: HealthTable::default(),
             unlock_turn: Semaphore::new(2),
             site: Site {
                 base,
@@ -214,16 +217,20 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Reads a query: `r` is the number of a root, `i` the path below it, `v` the volume as
-    /// `PARTITION` or `PARTITION.NUMBER`, `s` a snapshot, `p` the path.
+    /// Reads a query: `r` is the number of a root or `url`, `i` the path below it or the URL, `b` a
+    /// snapshot of a bundle, `v` the volume as `PARTITION` or `PARTITION.NUMBER`, `s` a snapshot of
+    /// the volume, `p` the path.
     pub(crate) fn parse(query: &Fields) -> Result<Self> {
         let invalid = || Error::new(Kind::Invalid, "address", "expected the address of an image");
-        let root = query
-            .number("r")
-            .and_then(|number| usize::try_from(number).ok());
+        let root = match query.text("r") {
+            Some(URL_ROOT) => None,
+            Some(number) => Some(number.parse().map_err(|_| invalid())?),
+            None => return Err(invalid()),
+        };
         let image = ImageId {
-            root: root.ok_or_else(invalid)?,
+            root,
             path: query.bytes("i").unwrap_or_default().to_vec(),
+            snapshot: query.text("b").map(str::to_owned),
         };
         let volume = match query.text("v") {
             None => None,
@@ -257,8 +264,11 @@ impl Target {
 
     /// Returns the address of a page about the same thing, with further fields.
     pub(crate) fn address(&self, page: &str, more: &[(&str, &[u8])]) -> String {
-        let root = self.image.root.to_string();
+        let root = self.image.root_text();
         let mut fields = vec![("r", root.as_bytes()), ("i", &*self.image.path)];
+        if let Some(snapshot) = &self.image.snapshot {
+            fields.push(("b", snapshot.as_bytes()));
+        }
         let volume = self.volume.as_ref().map(VolumeId::text);
         if let (Some(text), Some(volume)) = (&volume, &self.volume) {
             fields.push(("v", text.as_bytes()));
@@ -269,6 +279,15 @@ impl Target {
         }
         fields.extend_from_slice(more);
         crate::query::address(page, &fields)
+    }
+
+    /// Returns the image as a whole.
+    pub(crate) fn of_image(image: ImageId) -> Self {
+        Self {
+            image,
+            volume: None,
+            path: "/".to_owned(),
+        }
     }
 
     /// Returns the entry of this name in the folder.
@@ -347,7 +366,7 @@ mod tests {
         let target = Target::parse(&query).unwrap();
         assert_eq!(
             (target.image.root, &*target.image.path),
-            (1, &b"a\xFF.dmg"[..])
+            (Some(1), &b"a\xFF.dmg"[..])
         );
         assert_eq!((&*target.path, target.name()), ("/x/y z", "y z"));
         let address = target.child("ü&?").address("file", &[]);
@@ -355,6 +374,16 @@ mod tests {
         let again = Target::parse(&query).unwrap();
         assert_eq!(again.path, "/x/y z/ü&?");
         assert_eq!(again.volume, target.volume);
+        let query = Fields::parse(b"r=url&i=https%3A%2F%2Fhost%2Fa%20b&b=monday&v=1&p=/");
+        let target = Target::parse(&query).unwrap();
+        assert_eq!(
+            (target.image.root, &*target.image.path),
+            (None, &b"https://host/a b"[..])
+        );
+        assert_eq!(target.image.snapshot.as_deref(), Some("monday"));
+        let address = target.address("folder", &[]);
+        let query = Fields::parse(address.split_once('?').unwrap().1.as_bytes());
+        assert_eq!(Target::parse(&query).unwrap().image, target.image);
         for bad in [&b"i=a"[..], b"r=x", b"r=1&v=x", b"r=1&v=1.x", b"r=1&v=-1"] {
             assert!(Target::parse(&Fields::parse(bad)).is_err());
         }

@@ -12,9 +12,9 @@ use bandsaw::sync::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::change::{Change, ChangeWork};
+use crate::health::HealthTable;
 use crate::key_ring::ImageKeys;
 use crate::names::visible;
-use crate::open_images::options;
 use crate::roots::{ImageId, Located};
 use crate::token::Token;
 
@@ -109,12 +109,15 @@ impl Job {
     }
 
     /// Runs a check or diagnosis, and keeps its result.
-    pub(crate) fn run(&self, located: &Located, keys: Option<&ImageKeys>) {
+    pub(crate) fn run(&self, located: &Located, keys: Option<&ImageKeys>, health: &HealthTable) {
         let result = match self.kind {
             JobKind::Diagnose => self.diagnose(located, keys),
             _ => self.check(located, keys),
         };
         self.finish(result, |error| located.message(error));
+        if let (JobKind::Check, Some(result)) = (&self.kind, self.result()) {
+            health.set(&self.image, located, &result);
+        }
     }
 
     /// Runs a change or its dry run, and keeps its result.
@@ -126,7 +129,11 @@ impl Job {
                 crate::LAYER,
                 "cancelled",
             )),
-            JobKind::Change(change) => work.apply(change, self),
+            JobKind::Change(change) => {
+                let done = work.apply(change, self);
+                work.app.health.forget(&self.image);
+                done
+            }
             JobKind::Plan(change) => work.plan(change, self),
             JobKind::Check | JobKind::Diagnose | JobKind::Restore(_) => return,
         };
@@ -152,14 +159,14 @@ impl Job {
     }
 
     fn check(&self, located: &Located, keys: Option<&ImageKeys>) -> Result<JobResult> {
-        let found = open::examine(&located.path(), &options(keys), self)?;
+        let found = open::examine(&located.path(), &located.options(keys), self)?;
         let mut result = JobResult::default();
         result.take(&found, located);
         Ok(result)
     }
 
     fn diagnose(&self, located: &Located, keys: Option<&ImageKeys>) -> Result<JobResult> {
-        let found = diagnose::diagnose(&located.path(), &options(keys), self)?;
+        let found = diagnose::diagnose(&located.path(), &located.options(keys), self)?;
         let mut result = JobResult::default();
         if let Some(check) = &found.check {
             result.take(check, located);

@@ -141,7 +141,8 @@ mod tests {
 
     fn id(name: &str) -> ImageId {
         ImageId {
-            root: 0,
+            root: Some(0),
+            snapshot: None,
             path: name.as_bytes().to_vec(),
         }
     }

@@ -5,6 +5,7 @@
 //! * `session`, `token`, `password`, `key_ring`: visitors and their secrets.
 //! * `roots`, `open_images`: the files that may be opened, and the images that are open.
 //! * `change`, `change_log`, `upload`: what visitors change, if they may.
+//! * `health`: the results of checks.
 //! * `memory`: the bytes that all requests together may hold.
 //! * `pages`, `stream`, `archive`, `job`: what is sent.
 //!
@@ -17,6 +18,7 @@ mod archive;
 mod change;
 mod change_log;
 mod connection;
+mod health;
 mod job;
 mod key_ring;
 mod memory;
@@ -40,7 +42,7 @@ mod token;
 mod treemap;
 mod upload;
 
-pub use options::{Bind, Limits, LogSink, Options, Permissions, PublicAddress};
+pub use options::{AllowedUrls, Bind, Limits, LogSink, Options, Permissions, PublicAddress};
 pub use password::Password;
 pub use server::{Running, start};
 

@@ -21,6 +21,8 @@ use crate::text;
 const CACHE: usize = 4 << 20;
 /// Volumes and snapshots of an image that are kept open.
 const MAX_VOLUMES: usize = 8;
+/// Images behind URLs that are kept open: each has a cache of its own, of 32 MiB.
+const MAX_URLS: usize = 2;
 /// Time without use after which an image is closed, so that other programs may change it.
 const IDLE: Duration = Duration::from_secs(15);
 /// Locks for images that are being opened.
@@ -59,8 +61,7 @@ pub(crate) struct OpenImage {
 
 impl OpenImage {
     fn open(located: Located, keys: Option<ImageKeys>) -> Result<Self> {
-        let options = options(keys.as_ref());
-        let image = open::open(&located.path(), &options)?;
+        let image = open::open(&located.path(), &located.options(keys.as_ref()))?;
         Ok(Self {
             image,
             located,
@@ -219,6 +220,17 @@ impl OpenImages {
             unlocked.push((owner, id.clone(), Arc::downgrade(&image)));
         }
         let open = &mut table.kept;
+        let of_url = |kept: &CachedImage| kept.image.located.is_url();
+        while image.located.is_url()
+            && open.iter().filter(|kept| of_url(kept)).count() >= MAX_URLS
+            && let Some((oldest, _)) = open
+                .iter()
+                .enumerate()
+                .filter(|(_, kept)| of_url(kept))
+                .min_by_key(|(_, kept)| kept.used)
+        {
+            open.swap_remove(oldest);
+        }
         while open.len() >= self.most.max(1)
             && let Some((oldest, _)) = open.iter().enumerate().min_by_key(|(_, kept)| kept.used)
         {

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bandsaw::address::UrlPrefix;
+use bandsaw::open::NetworkOptions;
+
 use crate::password::Password;
 
 /// Options of a server.
@@ -19,6 +22,46 @@ pub struct Options {
     pub limits: Limits,
     /// The abilities of visitors beyond reading.
     pub permissions: Permissions,
+    /// The URLs that visitors may open.
+    pub urls: AllowedUrls,
+}
+
+/// The URLs that visitors may open, besides the roots. The default allows none.
+#[derive(Debug, Clone)]
+pub struct AllowedUrls {
+    /// URLs below these are opened; servers may redirect to such URLs only.
+    pub prefixes: Vec<UrlPrefix>,
+    /// Looks up the variables that name a store of buckets and its credentials.
+    pub variables: fn(&str) -> Option<String>,
+    /// Time without a response after which a request fails.
+    pub timeout: Duration,
+}
+
+impl Default for AllowedUrls {
+    fn default() -> Self {
+        Self {
+            prefixes: Vec::new(),
+            variables: |_| None,
+            timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+impl AllowedUrls {
+    /// Returns true if visitors may open the URL.
+    pub(crate) fn contains(&self, url: &str) -> bool {
+        self.prefixes.iter().any(|prefix| prefix.contains(url))
+    }
+
+    /// Returns the options for opening one of the URLs.
+    pub(crate) fn network(&self) -> NetworkOptions<'_> {
+        NetworkOptions {
+            variables: self.variables,
+            timeout: Some(self.timeout),
+            redirects: Some(&self.prefixes),
+            ..NetworkOptions::default()
+        }
+    }
 }
 
 /// The abilities of visitors beyond reading. The default allows none.

@@ -18,6 +18,12 @@ use crate::text;
 pub(crate) const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
     img-src 'self'; media-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
+/// The policy of pages with a document in a frame. `concat!` takes no constants.
+pub(crate) const FRAMING_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+    img-src 'self'; media-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+    frame-ancestors 'none'; frame-src 'self'";
+/// The policy of documents that are shown in a frame of a page: they may do nothing else.
+pub(crate) const DOCUMENT_POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'self'";
 /// The policy of contents of files: they may do nothing, and are of another origin than the pages.
 pub(crate) const CONTENT_POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
 
@@ -45,7 +51,7 @@ impl Refusal {
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::WrongKey => StatusCode::FORBIDDEN,
             Kind::Invalid | Kind::OutOfRange => StatusCode::BAD_REQUEST,
-            Kind::Conflict => StatusCode::CONFLICT,
+            Kind::Conflict | Kind::ReadOnly => StatusCode::CONFLICT,
             Kind::Corrupt | Kind::Unsupported | Kind::Limit | Kind::Undecided => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }

@@ -3,19 +3,29 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bandsaw::address::redacted;
 use bandsaw::container::Format;
+use bandsaw::open::{NetworkOptions, OpenOptions};
+use bandsaw::ops::snapshot;
+use bandsaw::store::Snapshot;
 use bandsaw::{Error, Kind, Reason, Result};
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::LAYER;
+use crate::key_ring::ImageKeys;
 use crate::names::visible_bytes;
+use crate::open_images::options;
+use crate::options::AllowedUrls;
+use crate::text;
 
 /// The folder of the open files of this process.
 const OPENED: &str = "/proc/self/fd/";
@@ -25,19 +35,43 @@ const MAX_SEEN: usize = 50_000;
 const MAX_FOUND: usize = 2_000;
 /// Depth of folders below a root that a search enters.
 const MAX_DEPTH: usize = 8;
-/// Maximum length of a path below a root in bytes.
+/// Maximum length of a path below a root, or of a URL, in bytes.
 const MAX_PATH: usize = 4096;
+/// The text for queries that stands for the root of an image behind a URL.
+pub(crate) const URL_ROOT: &str = "url";
 
-/// An image or folder: the number of its root, and its path below that; empty for the root itself.
+/// An image or folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ImageId {
-    pub(crate) root: usize,
+    /// The number of its root. `None`: the path is a URL.
+    pub(crate) root: Option<usize>,
+    /// The path below the root; empty for the root itself.
     pub(crate) path: Vec<u8>,
+    /// A snapshot of the sparse bundle.
+    pub(crate) snapshot: Option<String>,
 }
 
-/// All roots.
+impl ImageId {
+    /// Returns the text that names the root in queries.
+    pub(crate) fn root_text(&self) -> String {
+        match self.root {
+            Some(root) => root.to_string(),
+            None => URL_ROOT.to_owned(),
+        }
+    }
+
+    /// Returns false for images that cannot be changed: those behind URLs, and snapshots.
+    pub(crate) fn is_changeable(&self) -> bool {
+        self.root.is_some() && self.snapshot.is_none()
+    }
+}
+
+/// All roots, and the URLs that may be opened.
 #[derive(Debug)]
-pub(crate) struct Roots(Vec<Root>);
+pub(crate) struct Roots {
+    list: Vec<Root>,
+    urls: Arc<AllowedUrls>,
+}
 
 #[derive(Debug)]
 struct Root {
@@ -89,15 +123,22 @@ impl ChangePlace {
     }
 }
 
-/// An image that was found and is kept in its place by an open file.
+/// An image that was found. One of this host is kept in its place by an open file.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
-    place: Arc<OwnedFd>,
+    place: Place,
+    snapshot: Option<String>,
     /// The path for people and for comparisons with other programs; nothing is opened by it.
     shown: PathBuf,
     identity: Identity,
     is_folder: bool,
     allocated: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    File(Arc<OwnedFd>),
+    Url(String, Arc<AllowedUrls>),
 }
 
 /// Numbers that change if a path leads to another file, or its contents change.
@@ -133,14 +174,70 @@ impl Identity {
 }
 
 impl Located {
-    /// Returns a path by which the library opens exactly this file or folder.
+    /// Returns a path by which the library opens exactly this file or folder, URL or snapshot.
     pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("{OPENED}{}", self.place.as_raw_fd()))
+        let mut path = self.base();
+        if let Some(snapshot) = &self.snapshot {
+            path.push('@');
+            match self.place {
+                Place::File(_) => path.push_str(snapshot),
+                Place::Url(..) => {
+                    path.extend(percent_encode(snapshot.as_bytes(), NON_ALPHANUMERIC));
+                }
+            }
+        }
+        PathBuf::from(path)
+    }
+
+    /// Returns a path by which the library opens the image without its snapshot.
+    fn base(&self) -> String {
+        match &self.place {
+            Place::File(file) => format!("{OPENED}{}", file.as_raw_fd()),
+            Place::Url(url, _) => url.clone(),
+        }
+    }
+
+    /// Returns the options for reading the image.
+    pub(crate) fn options<'a>(&'a self, keys: Option<&'a ImageKeys>) -> OpenOptions<'a> {
+        OpenOptions {
+            network: self.network(),
+            ..options(keys)
+        }
+    }
+
+    fn network(&self) -> NetworkOptions<'_> {
+        match &self.place {
+            Place::File(_) => NetworkOptions::default(),
+            Place::Url(_, urls) => urls.network(),
+        }
+    }
+
+    /// Returns the snapshots of the sparse bundle, the oldest first; none of another image.
+    pub(crate) fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let is_bundle = self.is_folder || self.base().starts_with("s3://");
+        if self.snapshot.is_some() || !is_bundle {
+            return Ok(Vec::new());
+        }
+        match snapshot::list(Path::new(&self.base()), self.network()) {
+            Err(error) if error.kind() == Kind::Unsupported => Ok(Vec::new()),
+            listed => listed,
+        }
     }
 
     /// Returns the path for people.
-    pub(crate) fn shown(&self) -> &Path {
-        &self.shown
+    pub(crate) fn shown(&self) -> PathBuf {
+        let Some(snapshot) = &self.snapshot else {
+            return self.shown.clone();
+        };
+        let mut shown = self.shown.clone().into_os_string();
+        shown.push("@");
+        shown.push(snapshot);
+        PathBuf::from(shown)
+    }
+
+    /// Returns true if the image is not of this host.
+    pub(crate) fn is_url(&self) -> bool {
+        matches!(self.place, Place::Url(..))
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -149,7 +246,7 @@ impl Located {
 
     /// Returns the bytes of storage of a file.
     pub(crate) fn allocated(&self) -> Option<u64> {
-        (!self.is_folder).then_some(self.allocated)
+        (!self.is_folder && !self.is_url()).then_some(self.allocated)
     }
 
     /// Returns the message of an error, with the path for people instead of that for the library.
@@ -193,11 +290,13 @@ pub(crate) struct Search {
     /// Folders that could not be read.
     pub(crate) unreadable: Vec<String>,
     seen: usize,
+    /// Recognizes the names that are searched for.
+    is_wanted: Option<fn(&[u8]) -> bool>,
 }
 
 impl Roots {
     /// Opens the roots. Symbolic links in their paths are followed, once and for all.
-    pub(crate) fn open(paths: &[PathBuf]) -> Result<Self> {
+    pub(crate) fn open(paths: &[PathBuf], urls: AllowedUrls) -> Result<Self> {
         let open = |path: &PathBuf| {
             let failed = |source: io::Error| match source.kind() {
                 io::ErrorKind::NotFound => Error::new(Kind::NotFound, LAYER, "does not exist")
@@ -220,13 +319,79 @@ impl Roots {
                 is_folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
             })
         };
-        paths.iter().map(open).collect::<Result<_>>().map(Self)
+        Ok(Self {
+            list: paths.iter().map(open).collect::<Result<_>>()?,
+            urls: Arc::new(urls),
+        })
+    }
+
+    /// Returns the URLs that visitors may open.
+    pub(crate) fn urls(&self) -> &AllowedUrls {
+        &self.urls
+    }
+
+    /// Returns the image or folder that a visitor names by a path or URL. [`Kind::NotFound`] for a
+    /// path outside of the roots, [`Kind::Invalid`] for a URL that is not allowed.
+    pub(crate) fn named(&self, text: &str) -> Result<ImageId> {
+        let text = text.trim();
+        if text.contains("://") {
+            let id = ImageId {
+                root: None,
+                path: text.as_bytes().to_vec(),
+                snapshot: None,
+            };
+            return self.behind_url(&id).map(|_| id);
+        }
+        if text.is_empty() {
+            return Err(Error::not_found(LAYER, text));
+        }
+        for (number, root) in self.list.iter().enumerate() {
+            let below = match Path::new(text).strip_prefix(&root.path) {
+                Ok(below) => below,
+                Err(_) if Path::new(text).is_absolute() => continue,
+                Err(_) => Path::new(text),
+            };
+            let id = ImageId {
+                root: Some(number),
+                path: below.as_os_str().as_bytes().to_vec(),
+                snapshot: None,
+            };
+            if self.locate(&id).is_ok() {
+                return Ok(id);
+            }
+        }
+        Err(Error::not_found(LAYER, text))
+    }
+
+    fn behind_url(&self, id: &ImageId) -> Result<Located> {
+        let refused = |message: &'static str| Error::new(Kind::Invalid, LAYER, message);
+        let url = std::str::from_utf8(&id.path);
+        let url = url.map_err(|_| refused(text::OTHER_URL))?;
+        if self.urls.prefixes.is_empty() {
+            return Err(refused(text::NO_URLS));
+        }
+        if url.len() > MAX_PATH || !self.urls.contains(url) {
+            return Err(refused(text::OTHER_URL));
+        }
+        let mut hasher = DefaultHasher::new();
+        url.hash(&mut hasher);
+        Ok(Located {
+            place: Place::Url(url.to_owned(), self.urls.clone()),
+            snapshot: id.snapshot.clone(),
+            shown: PathBuf::from(&*redacted(url)),
+            identity: Identity([u64::MAX, hasher.finish(), 0, 0, 0]),
+            is_folder: false,
+            allocated: 0,
+        })
     }
 
     /// Finds an image. [`Kind::NotFound`] if it does not exist, or is not below its root.
     pub(crate) fn locate(&self, id: &ImageId) -> Result<Located> {
         let missing = || Error::not_found(LAYER, visible_bytes(&id.path));
-        let root = self.0.get(id.root).ok_or_else(missing)?;
+        let Some(number) = id.root else {
+            return self.behind_url(id);
+        };
+        let root = self.list.get(number).ok_or_else(missing)?;
         let place = match id.path.is_empty() {
             true => root.place.try_clone().map_err(|_| missing())?,
             false if !root.is_folder || id.path.len() > MAX_PATH => return Err(missing()),
@@ -249,7 +414,8 @@ impl Roots {
         }
         let below = Path::new(OsStr::from_bytes(&id.path));
         Ok(Located {
-            place: Arc::new(place),
+            place: Place::File(Arc::new(place)),
+            snapshot: id.snapshot.clone(),
             shown: match id.path.is_empty() {
                 true => root.path.clone(),
                 false => root.path.join(below),
@@ -265,9 +431,13 @@ impl Roots {
     /// Finds an image that is to be changed. Its path must lead to it without a symbolic link in its
     /// last part: a change of a link would be one of a file elsewhere.
     pub(crate) fn locate_for_change(&self, id: &ImageId) -> Result<ChangePlace> {
-        let located = self.locate(id)?;
         let missing = || Error::not_found(LAYER, visible_bytes(&id.path));
-        let root = self.0.get(id.root).ok_or_else(missing)?;
+        if !id.is_changeable() {
+            return Err(Error::read_only(LAYER));
+        }
+        let root = id.root.and_then(|number| self.list.get(number));
+        let root = root.ok_or_else(missing)?;
+        let located = self.locate(id)?;
         let trimmed = match id.path.iter().rposition(|byte| *byte != b'/') {
             Some(last) => id.path.get(..=last).unwrap_or_default(),
             None => &[],
@@ -304,10 +474,44 @@ impl Roots {
     /// Looks for images by the extension of their names, below all roots. Links are not followed.
     /// `wanted` is a part of the path, in any case.
     pub(crate) fn search(&self, wanted: &str) -> Search {
-        let mut search = Search::default();
+        self.search_for(is_image_name, wanted)
+    }
+
+    /// Looks for files that may hold results of benchmarks.
+    pub(crate) fn search_results(&self) -> Search {
+        let is_json = |name: &[u8]| name.to_ascii_lowercase().ends_with(b".json");
+        let mut search = self.search_for(is_json, "");
+        search.images.retain(|found| {
+            let name = found.name.to_ascii_lowercase();
+            name.ends_with(".json")
+        });
+        search
+    }
+
+    /// Opens a file below a root for reading. [`Kind::Limit`] if it is longer than `most` bytes.
+    pub(crate) fn read(&self, id: &ImageId, most: u64) -> Result<Vec<u8>> {
+        let located = self.locate(id)?;
+        if located.is_folder || located.is_url() {
+            return Err(Error::unsupported(LAYER, "not a file"));
+        }
+        let failed = |source| Error::io(LAYER, "read", source).in_file(located.shown());
+        let file = fs::File::open(located.path()).map_err(failed)?;
+        let mut bytes = Vec::new();
+        let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+        if read.map_err(failed)? as u64 > most {
+            return Err(Error::limit(LAYER, "the file is too long").in_file(located.shown()));
+        }
+        Ok(bytes)
+    }
+
+    fn search_for(&self, is_wanted: fn(&[u8]) -> bool, wanted: &str) -> Search {
+        let mut search = Search {
+            is_wanted: Some(is_wanted),
+            ..Search::default()
+        };
         let wanted = wanted.to_lowercase();
-        for (number, root) in self.0.iter().enumerate() {
-            let is_image = !root.is_folder || is_image_name(root.path.as_os_str().as_bytes());
+        for (number, root) in self.list.iter().enumerate() {
+            let is_image = !root.is_folder || is_wanted(root.path.as_os_str().as_bytes());
             if is_image {
                 let name = root.path.file_name().unwrap_or(root.path.as_os_str());
                 search.add(number, root, Vec::new(), name.as_bytes(), &wanted);
@@ -374,10 +578,12 @@ impl Search {
                 below.push(b'/');
             }
             below.extend_from_slice(name);
-            let is_image = is_image_name(name);
+            let is_image = self.is_wanted.is_some_and(|is_wanted| is_wanted(name));
             match kind {
                 FileType::RegularFile if is_image => self.add(number, root, below, name, wanted),
                 FileType::Directory if is_image => self.add(number, root, below, name, wanted),
+                // Bundles hold nothing else.
+                FileType::Directory if is_image_name(name) => {}
                 FileType::Directory if depth >= MAX_DEPTH => self.is_cut = true,
                 FileType::Directory => {
                     let flags =
@@ -401,7 +607,11 @@ impl Search {
         let shown = visible_bytes(full.as_os_str().as_bytes());
         if shown.to_lowercase().contains(wanted) {
             self.images.push(FoundImage {
-                id: ImageId { root: number, path },
+                id: ImageId {
+                    root: Some(number),
+                    path,
+                    snapshot: None,
+                },
                 shown,
                 name: visible_bytes(name),
             });
@@ -465,13 +675,20 @@ fn without_links(folder: std::os::fd::BorrowedFd<'_>, path: &[u8]) -> Result<Own
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use bandsaw::address::UrlPrefix;
+
     use super::*;
 
     fn id(path: &[u8]) -> ImageId {
         ImageId {
-            root: 0,
+            root: Some(0),
             path: path.to_vec(),
+            snapshot: None,
         }
+    }
+
+    fn open(paths: &[PathBuf]) -> Roots {
+        Roots::open(paths, AllowedUrls::default()).unwrap()
     }
 
     #[test]
@@ -486,8 +703,8 @@ mod tests {
         symlink("../out/secret.dmg", inside.join("up.dmg")).unwrap();
         symlink("sub/a.dmg", inside.join("own.dmg")).unwrap();
         symlink("/proc/self/root", inside.join("magic")).unwrap();
-        let roots = Roots::open(std::slice::from_ref(&inside)).unwrap();
-        let fd = roots.0[0].place.as_fd();
+        let roots = open(std::slice::from_ref(&inside));
+        let fd = roots.list[0].place.as_fd();
         for path in [
             &b"../out/secret.dmg"[..],
             b"sub/../../out/secret.dmg",
@@ -514,8 +731,8 @@ mod tests {
         assert_eq!(fs::read(located.path()).unwrap(), b"mine");
         assert!(without_links(fd, b"sub/a.dmg").is_ok() && without_links(fd, b"own.dmg").is_err());
         let other = ImageId {
-            root: 7,
-            path: Vec::new(),
+            root: Some(7),
+            ..id(b"")
         };
         assert!(roots.locate(&other).is_err());
         let found = roots.search("");
@@ -523,6 +740,56 @@ mod tests {
         assert_eq!(names, ["a.dmg"]);
         assert_eq!(roots.search("SUB/A").images.len(), 1);
         assert_eq!(roots.search("nothing").images.len(), 0);
+        // Paths as people write them.
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let real = fs::canonicalize(&inside).unwrap();
+        let named = roots.named(&text(&real.join("sub/a.dmg"))).unwrap();
+        assert_eq!(named, id(b"sub/a.dmg"));
+        assert_eq!(roots.named(" sub/a.dmg ").unwrap(), named);
+        for path in [
+            text(&outside.join("secret.dmg")),
+            text(&real.join("../out/secret.dmg")),
+            "../out/secret.dmg".to_owned(),
+            "up.dmg".to_owned(),
+            "/etc/passwd".to_owned(),
+        ] {
+            let error = roots.named(&path).unwrap_err();
+            assert_eq!(error.kind(), Kind::NotFound, "{path}");
+        }
+    }
+
+    #[test]
+    fn urls_are_opened_below_allowed_prefixes_only() {
+        let none = open(&[]);
+        let urls = AllowedUrls {
+            prefixes: vec![UrlPrefix::parse("https://host.example/images").unwrap()],
+            ..AllowedUrls::default()
+        };
+        let some = Roots::open(&[], urls).unwrap();
+        let inside = "https://host.example/images/a.dmg?sig=secret";
+        let located = some.locate(&some.named(inside).unwrap()).unwrap();
+        assert_eq!(located.path(), Path::new(inside));
+        assert!(!located.shown().to_string_lossy().contains("secret"));
+        assert!(located.options(None).network.redirects.is_some());
+        let url = |text: &str| ImageId {
+            root: None,
+            ..id(text.as_bytes())
+        };
+        assert!(some.locate_for_change(&url(inside)).is_err());
+        assert!(none.named(inside).is_err() && none.locate(&url(inside)).is_err());
+        for other in [
+            "https://host.example/images/../a.dmg",
+            "http://host.example/images/a.dmg",
+            "https://169.254.169.254/latest/meta-data",
+            "http://127.0.0.1/",
+            "file:///etc/passwd",
+            "s3://bucket/a",
+            "/etc/passwd",
+            "",
+        ] {
+            assert!(some.locate(&url(other)).is_err(), "{other}");
+            assert!(some.named(other).is_err(), "{other}");
+        }
     }
 
     #[test]
@@ -530,7 +797,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a.img"), "one").unwrap();
         fs::write(folder.path().join("secret"), "secret").unwrap();
-        let roots = Roots::open(&[folder.path().join("a.img")]).unwrap();
+        let roots = open(&[folder.path().join("a.img")]);
         let located = roots.locate(&id(b"")).unwrap();
         fs::remove_file(folder.path().join("a.img")).unwrap();
         symlink("secret", folder.path().join("a.img")).unwrap();
@@ -546,7 +813,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let name = b"a\xFF\xC3.dmg";
         fs::write(folder.path().join(OsStr::from_bytes(name)), "mine").unwrap();
-        let roots = Roots::open(&[folder.path().to_owned()]).unwrap();
+        let roots = open(&[folder.path().to_owned()]);
         let found = roots.search("");
         assert_eq!(found.images[0].id.path, name);
         assert_eq!(found.images[0].name, "a\\xFF\\xC3.dmg");

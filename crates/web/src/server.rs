@@ -120,7 +120,7 @@ pub fn start(options: &Options) -> Result<Running> {
     let failed = |source: io::Error| Error::io(LAYER, "listen", source);
     bandsaw::platform::forbid_core_dumps();
     // Before the socket is made, which a failure would leave.
-    let roots = Roots::open(&options.roots)?;
+    let roots = Roots::open(&options.roots, options.urls.clone())?;
     let (socket, address, hosts) = bind(&options.bind)?;
     let (app, token) = App::new(options, roots, hosts)?;
     let app = Arc::new(app);

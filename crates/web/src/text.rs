@@ -2,6 +2,9 @@
 
 pub(crate) const TITLE: &str = "Bandsaw";
 pub(crate) const IMAGES: &str = "Images";
+pub(crate) const BENCHMARKS: &str = "Benchmarks";
+pub(crate) const NO_BENCHMARKS: &str = "No results were found. `bandsaw bench images . -o NAME.json` \
+    in a folder of this server writes some.";
 pub(crate) const LOCK: &str = "Forget passphrases";
 pub(crate) const END: &str = "Sign out";
 pub(crate) const SKIP: &str = "Skip to the contents";
@@ -29,8 +32,12 @@ pub(crate) const FAILED: &str = "The request failed.";
 pub(crate) const LOCKED: &str = "The passphrase is wrong.";
 pub(crate) const NEEDS_KEY: &str = "The passphrase is kept in memory only. It is forgotten after 15 \
     minutes without use, or at once with “Forget passphrases”.";
+pub(crate) const DOCUMENT: &str = "If the browser shows nothing here, download the file.";
 pub(crate) const NO_PREVIEW: &str = "There is no preview for this type of file.";
 
+pub(crate) const UNKNOWN_HEALTH: &str = "opens, not checked";
+pub(crate) const LOCKED_HEALTH: &str = "locked, not checked";
+pub(crate) const UNREADABLE: &str = "cannot be opened";
 pub(crate) const OPENS: &str = "The image opens, and no problem was found.";
 pub(crate) const DAMAGED: &str = "The image is damaged.";
 pub(crate) const NOT_ALL_CHECKED: &str = "No damage was found, but a part was not checked";
@@ -43,6 +50,12 @@ pub(crate) const BROKEN: &str = "damaged, not checked further";
 pub(crate) const NO_CHECK: &str = "not checked";
 pub(crate) const CUT: &str = "The search was ended by its limits. Name a folder closer to the images, \
     or search for a part of the name.";
+pub(crate) const NO_URLS: &str = "Addresses are not opened: the server was started without \
+    `--allow-urls`.";
+pub(crate) const OTHER_URL: &str = "The address is not below one that `--allow-urls` allows.";
+pub(crate) const OPEN_PATH: &str = "Open a path below the folders of this server";
+pub(crate) const OPEN_PATH_OR_URL: &str =
+    "Open a path below the folders of this server, or an address";
 pub(crate) const NO_IMAGES: &str = "No image was found.";
 pub(crate) const ONLY_ORDER: &str = "The folder is large and is shown in the order of the volume. \
     Choose a column to sort it.";

@@ -13,9 +13,19 @@ mod limits;
 #[cfg(target_os = "linux")]
 mod pages;
 #[cfg(target_os = "linux")]
+mod previews;
+#[cfg(target_os = "linux")]
 mod public;
 #[cfg(target_os = "linux")]
 mod security;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "the tests use a part")]
+#[path = "../../../tests/common/server.rs"]
+mod server;
+#[cfg(target_os = "linux")]
 #[path = "../../../tests/common/skip.rs"]
 mod skip;
+#[cfg(target_os = "linux")]
+mod states;
+#[cfg(target_os = "linux")]
+mod urls;

@@ -334,23 +334,28 @@ fn backups_are_shown_over_time() {
     let old = visitor.page(&link(&versions, "file?", "2026-11-01"));
     assert!(old.contains("<pre") && old.contains("one"), "{old}");
     let same = "compare?r=0&i=tm.sparsebundle&v=1&p=/";
-    let changed = visitor.page(&format!("{same}&a=0&b=1"));
+    let changed = visitor.page(&format!("{same}&old=backup%200&new=backup%201"));
     assert!(
         changed.contains("a.txt") && changed.contains("changed"),
         "{changed}"
     );
-    let removed = visitor.page(&format!("{same}&a=1&b=2"));
+    let removed = visitor.page(&format!("{same}&old=backup%201&new=backup%202"));
     assert!(
         removed.contains("removed") && removed.contains("/Disk &amp; &lt;b&gt;/a.txt"),
         "{removed}"
     );
     assert!(
         visitor
-            .page(&format!("{same}&a=1&b=1"))
+            .page(&format!("{same}&old=backup%201&new=backup%201"))
             .contains("no difference")
     );
-    assert_eq!(visitor.get(&format!("{same}&a=1&b=7")).status, 404);
-    assert_eq!(visitor.get(&format!("{same}&a=1")).status, 400);
+    assert_eq!(
+        visitor
+            .get(&format!("{same}&old=backup%201&new=backup%207"))
+            .status,
+        404
+    );
+    assert_eq!(visitor.get(&format!("{same}&old=backup%201")).status, 400);
     let none = visitor.page("time?r=0&i=docs.dmg&v=1.1");
     assert!(none.contains("neither snapshots nor"), "{none}");
 }

@@ -64,6 +64,7 @@ pub(crate) fn site(images: &Images) -> Option<PublicSite> {
         })),
         limits: Limits::default(),
         permissions: Default::default(),
+        urls: Default::default(),
     };
     let running = bandsaw_web::start(&options).unwrap();
     let address = running.address();
@@ -212,6 +213,7 @@ fn a_public_server_is_not_started_by_half() {
         })),
         limits: Limits::default(),
         permissions: Default::default(),
+        urls: Default::default(),
     };
     assert!(bandsaw_web::start(&options("127.0.0.1:0", images.path("missing.pem"))).is_err());
     fs::write(images.path("empty.pem"), "").unwrap();

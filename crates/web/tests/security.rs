@@ -24,7 +24,7 @@ const PAGES: [&str; 16] = [
     "find?r=0&i=docs.dmg&v=1&q=a",
     "sizes?r=0&i=docs.dmg&v=1",
     "time?r=0&i=docs.dmg&v=1",
-    "compare?r=0&i=docs.dmg&v=1&a=0&b=1",
+    "compare?r=0&i=docs.dmg&v=1&old=backup%200&new=backup%201",
     "changes?r=0&i=docs.dmg",
     "log",
     "archive.tar?r=0&i=docs.dmg&v=1",
@@ -49,6 +49,8 @@ fn every_line_of_the_threat_model_has_a_test() {
         "crates/web/tests/memory",
         "crates/cli/tests",
         "src/container",
+        "src/address",
+        "tests",
     ] {
         for file in fs::read_dir(root.join(folder)).unwrap() {
             let path = file.unwrap().path();
@@ -532,6 +534,7 @@ fn a_socket_is_private_and_has_no_port() {
         bind: Bind::Socket(socket.clone()),
         limits: Limits::default(),
         permissions: Default::default(),
+        urls: Default::default(),
     };
     let running = bandsaw_web::start(&options).unwrap();
     assert_eq!(

@@ -45,7 +45,8 @@ pub(crate) async fn start(State(app): State<Arc<App>>, visit: Visit) -> Result<R
         let Ok(_turn) = turn.acquire_owned().await else {
             return;
         };
-        let _ = tokio::task::spawn_blocking(move || job.run(&located, keys.as_ref())).await;
+        let _ = tokio::task::spawn_blocking(move || job.run(&located, keys.as_ref(), &app.health))
+            .await;
     });
     Ok(next)
 }
@@ -61,11 +62,7 @@ fn find(app: &App, visit: &Visit) -> Result<Arc<Job>, Refusal> {
 /// Shows a check: its progress, or its result.
 pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Refusal> {
     let job = find(&app, &visit)?;
-    let target = Target {
-        image: job.image().clone(),
-        volume: None,
-        path: "/".to_owned(),
-    };
+    let target = Target::of_image(job.image().clone());
     let (shared, id) = (app.clone(), job.image().clone());
     let shown = work(move || Ok(shared.locate(&id)?.shown().display().to_string())).await?;
     let what = match job.kind() {

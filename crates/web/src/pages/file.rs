@@ -22,7 +22,7 @@ use crate::archive;
 use crate::names::{disposition, visible};
 use crate::open_images::OpenImage;
 use crate::range::RequestedRange;
-use crate::reply::{CONTENT_POLICY, Refusal, large_page, set};
+use crate::reply::{CONTENT_POLICY, DOCUMENT_POLICY, FRAMING_POLICY, Refusal, large_page, set};
 use crate::request_checks::Visit;
 use crate::session::Session;
 use crate::stream::{self, ArchiveSink};
@@ -43,14 +43,15 @@ pub(crate) async fn details(
     let target = Target::parse(&visit.query)?;
     let memory = app.memory.reserve(MEMORY).await.ok_or_else(Refusal::busy)?;
     let (shared, shown, of) = (app.clone(), visit.clone(), target.clone());
-    let main = work(move || {
+    let (main, is_framed) = work(move || {
         let (image, fs) = open_volume(&shared, &shown, &of)?;
         let refused = |error: Error| refusal_in(&image, &error);
         let file = fs.resolve(&of.path).map_err(refused)?;
+        let (preview, is_framed) = preview(&*fs, &of, &file, &image);
         let main = html! {
             (breadcrumb(&of, &fs.volume().name))
             (actions(&of, &file))
-            (preview(&*fs, &of, &file, &image))
+            (preview)
             h2 { "Details" }
             (facts(&*fs, &file).map_err(refused)?)
             (attributes(&*fs, &file).map_err(refused)?)
@@ -58,12 +59,20 @@ pub(crate) async fn details(
             (restores::form(&shared, &shown.session, &of))
         };
         image.check().map_err(refused)?;
-        Ok(main)
+        Ok((main, is_framed))
     })
     .await?;
     let title = visible(target.name());
     let markup = layout::page(&visit.session, &title, Frame::default(), &main);
-    Ok(large_page(markup, memory))
+    let mut response = large_page(markup, memory);
+    if is_framed {
+        set(
+            &mut response,
+            header::CONTENT_SECURITY_POLICY,
+            FRAMING_POLICY,
+        );
+    }
+    Ok(response)
 }
 
 fn actions(target: &Target, file: &Attributes) -> Markup {
@@ -88,15 +97,25 @@ fn actions(target: &Target, file: &Attributes) -> Markup {
     layout::links(&links)
 }
 
-fn preview(fs: &dyn FileSystem, target: &Target, file: &Attributes, image: &OpenImage) -> Markup {
+/// Returns the preview of a file, and true if it is in a frame.
+fn preview(
+    fs: &dyn FileSystem,
+    target: &Target,
+    file: &Attributes,
+    image: &OpenImage,
+) -> (Markup, bool) {
     if file.kind != FileKind::File {
-        return html! {};
+        return (html! {}, false);
     }
     match Preview::of(fs, file, target) {
-        Ok(preview) => preview.markup(),
-        Err(error) => html! {
-            p.bad role="alert" { "The contents cannot be read: " (visible(&image.located().message(&error))) }
-        },
+        Ok(preview) => (preview.markup(), preview.is_framed()),
+        Err(error) => {
+            let message = visible(&image.located().message(&error));
+            let markup = html! {
+                p.bad role="alert" { "The contents cannot be read: " (message) }
+            };
+            (markup, false)
+        }
     }
 }
 
@@ -285,16 +304,16 @@ pub(crate) async fn raw(
     } = open;
     let length = device.info().len;
     // A resumed download must be of the same contents: the tag changes with the image, the file and its
-    // length.
-    let tag = format!(
-        "\"{}-{:x}-{length:x}\"",
-        image.located().identity().text(),
-        file.id.0
-    );
+    // length. The version of a file behind a URL is unknown here.
+    let tag = (!image.located().is_url()).then(|| {
+        let identity = image.located().identity().text();
+        format!("\"{identity}-{:x}-{length:x}\"", file.id.0)
+    });
     let condition = headers.get(header::IF_RANGE).map(|value| value.as_bytes());
+    let is_current = |condition: &[u8]| tag.as_ref().is_some_and(|tag| tag.as_bytes() == condition);
     let range = headers.get(header::RANGE).map(|value| value.as_bytes());
     // RFC 9110, section 13.1.5: if the condition fails, the range is ignored and all is sent.
-    let range = range.filter(|_| condition.is_none_or(|condition| condition == tag.as_bytes()));
+    let range = range.filter(|_| condition.is_none_or(|condition| is_current(condition)));
     let (status, part) = match RequestedRange::parse(range, length) {
         RequestedRange::All => (StatusCode::OK, 0..length),
         RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
@@ -326,7 +345,9 @@ pub(crate) async fn raw(
     // Held as long as the response: its body is sent after this function.
     response.extensions_mut().insert(memory);
     set_part(&mut response, &part, length);
-    set(&mut response, header::ETAG, &tag);
+    if let Some(tag) = &tag {
+        set(&mut response, header::ETAG, tag);
+    }
     set_type(&mut response, media, target.name());
     Ok(response)
 }
@@ -346,6 +367,11 @@ fn set_part(response: &mut Response, part: &Range<u64>, length: u64) {
 /// Sets the headers about the use of the contents: shown as media, or saved as a file of this name.
 fn set_type(response: &mut Response, media: Option<Media>, name: &str) {
     set(response, header::CONTENT_SECURITY_POLICY, CONTENT_POLICY);
+    if media == Some(Media::Document) {
+        // In a frame of its page.
+        set(response, header::CONTENT_SECURITY_POLICY, DOCUMENT_POLICY);
+        set(response, header::X_FRAME_OPTIONS, "SAMEORIGIN");
+    }
     match media {
         Some(media) => set(response, header::CONTENT_TYPE, media.content_type()),
         None => {

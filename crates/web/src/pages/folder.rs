@@ -300,27 +300,10 @@ pub(crate) fn breadcrumb(target: &Target, volume: &str) -> Markup {
 }
 
 fn tools(target: &Target) -> Markup {
-    let [root, image, volume] = [
-        target.image.root.to_string(),
-        // Forms send text only: an image whose path is none is searched by the address of the form.
-        String::from_utf8_lossy(&target.image.path).into_owned(),
-        target
-            .volume
-            .as_ref()
-            .map(crate::open_images::VolumeId::text)
-            .unwrap_or_default(),
-    ];
-    let is_text = std::str::from_utf8(&target.image.path).is_ok();
     html! {
-        @if is_text {
+        @if let Some(fields) = layout::hidden(target, &target.path) {
             form role="search" method="get" action="find" {
-                input type="hidden" name="r" value=(root);
-                input type="hidden" name="i" value=(image);
-                input type="hidden" name="v" value=(volume);
-                @if let Some(snapshot) = target.volume.as_ref().and_then(|volume| volume.snapshot.as_deref()) {
-                    input type="hidden" name="s" value=(snapshot);
-                }
-                input type="hidden" name="p" value=(target.path);
+                (fields)
                 label for="q" { "Search by name below this folder" } " "
                 input #q type="search" name="q" required;
                 " " button type="submit" { "Search" }

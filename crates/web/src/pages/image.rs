@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use bandsaw::fs::Timestamp;
 use bandsaw::open::{Image, Volume};
 use bandsaw::ops::describe::{ApfsSnapshot, VolumeInfo, layer_facts};
 use bandsaw::{Kind, Reason};
@@ -12,13 +13,14 @@ use bandsaw_registry::Registry;
 use maud::{Markup, html};
 
 use super::layout::{self, Frame};
-use super::list::{described, user};
+use super::list::{described, health, user};
 use super::{refuse, work};
 use crate::app::{App, Target};
 use crate::names::visible;
 use crate::open_images::{OpenImage, VolumeId};
 use crate::reply::{Refusal, page};
 use crate::request_checks::Visit;
+use crate::roots::{ImageId, Located};
 use crate::session::Session;
 use crate::text;
 
@@ -47,7 +49,11 @@ pub(crate) async fn image(State(app): State<Arc<App>>, visit: Visit) -> Result<R
         let user = user(&located, &uses.unwrap_or_default());
         let heading = visible(&located.shown().display().to_string());
         let body = match shared.open(&shown.session, &of) {
-            Ok(image) => opened(&image, &of),
+            Ok(image) => {
+                let known = shared.health.of(&of.image, &located).is_some();
+                let health = known.then(|| health(&shared, &of.image, &located, None));
+                opened(&image, &of, health.as_ref())
+            }
             Err(error) if error.reason() == Some(Reason::InUse) && user.is_some() => html! {
                 p { "It is open for changes, so that nothing else may read it meanwhile." }
             },
@@ -62,8 +68,9 @@ pub(crate) async fn image(State(app): State<Arc<App>>, visit: Visit) -> Result<R
         Ok(html! {
             h1 { bdi { (heading) } }
             @if let Some(user) = &user { p.note { "In use: " (user) "." } }
-            (actions(&shown.session, &of, shared.permissions.changes))
+            (actions(&shown.session, &of, shared.permissions.changes && of.image.is_changeable()))
             (body)
+            (bundle_snapshots(&located, &of))
         })
     })
     .await?;
@@ -83,7 +90,39 @@ fn actions(session: &Session, target: &Target, may_change: bool) -> Markup {
     }
 }
 
-fn opened(open: &OpenImage, target: &Target) -> Markup {
+/// Returns the snapshots of a sparse bundle, as images to look at.
+fn bundle_snapshots(located: &Located, target: &Target) -> Markup {
+    if let Some(snapshot) = &target.image.snapshot {
+        let bundle = Target::of_image(ImageId {
+            snapshot: None,
+            ..target.image.clone()
+        });
+        return html! {
+            p.note { "As of the snapshot " (layout::name(snapshot)) ". " a href=(bundle.address("image", &[])) { "Current state" } }
+        };
+    }
+    let snapshots = match located.snapshots() {
+        Ok(snapshots) => snapshots,
+        Err(error) => return html! { p.bad { (visible(&located.message(&error))) } },
+    };
+    html! {
+        @if !snapshots.is_empty() {
+            h2 { "Snapshots of the bundle" }
+            div.scroll tabindex="0" { table {
+                thead { tr { th scope="col" { "Taken" } th scope="col" { "Name" } } }
+                tbody { @for found in snapshots.iter().rev().take(MAX_SNAPSHOTS) {
+                    @let image = ImageId { snapshot: Some(found.name.clone()), ..target.image.clone() };
+                    tr {
+                        td { (Timestamp::from_seconds(i64::try_from(found.created).unwrap_or(i64::MAX))) }
+                        td { a href=(Target::of_image(image).address("image", &[])) { (layout::name(&found.name)) } }
+                    }
+                } }
+            } }
+        }
+    }
+}
+
+fn opened(open: &OpenImage, target: &Target, health: Option<&Markup>) -> Markup {
     let image = open.image();
     let mut rows: Vec<_> = image
         .volumes()
@@ -109,6 +148,9 @@ fn opened(open: &OpenImage, target: &Target) -> Markup {
                 (layout::fact("Allocated", &layout::bytes(allocated)))
             }
             (layout::fact("Encrypted", &html! { (if image.is_secret() { "yes, unlocked" } else { "no" }) }))
+            @if let Some(health) = health {
+                (layout::fact("Last check", health))
+            }
             @if let Ok(contents) = image.contents() {
                 (layout::fact("Contents", &html! { (contents.name()) }))
             }

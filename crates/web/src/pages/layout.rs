@@ -3,6 +3,7 @@
 use bandsaw::size;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use crate::app::Target;
 use crate::session::Session;
 use crate::text;
 
@@ -28,6 +29,7 @@ pub(crate) fn page(session: &Session, title: &str, frame: Frame, main: &Markup) 
             a.skip href="#main" { (text::SKIP) }
             header {
                 a href="./" { (text::IMAGES) }
+                a href="benchmarks" { (text::BENCHMARKS) }
                 span.grow {}
                 (button(session, "lock", text::LOCK, &[]))
                 (button(session, "end", text::END, &[]))
@@ -122,6 +124,27 @@ pub(crate) fn button(
             button type="submit" { (label) }
         }
     }
+}
+
+/// Returns hidden fields of a form that name the target at this path. `None`: the path of the image
+/// is not text, and forms send text only.
+pub(crate) fn hidden(target: &Target, path: &str) -> Option<Markup> {
+    let image = std::str::from_utf8(&target.image.path).ok()?;
+    let volume = target.volume.as_ref();
+    Some(html! {
+        input type="hidden" name="r" value=(target.image.root_text());
+        input type="hidden" name="i" value=(image);
+        @if let Some(snapshot) = &target.image.snapshot {
+            input type="hidden" name="b" value=(snapshot);
+        }
+        @if let Some(volume) = volume {
+            input type="hidden" name="v" value=(volume.text());
+            @if let Some(snapshot) = &volume.snapshot {
+                input type="hidden" name="s" value=(snapshot);
+            }
+            input type="hidden" name="p" value=(path);
+        }
+    })
 }
 
 /// Returns a name, in its own direction of text.

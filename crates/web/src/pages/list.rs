@@ -10,6 +10,7 @@ use bandsaw::device::Access;
 use bandsaw::open::{KeyFile, Layer, NetworkOptions, trace};
 use bandsaw::ops::usage::HostUsage;
 use bandsaw::progress::Progress;
+use bandsaw::{Error, Kind};
 use bandsaw_registry::{Entry, Registry, Use};
 use maud::{Markup, html};
 
@@ -18,9 +19,9 @@ use crate::app::{App, Target};
 use crate::names::visible;
 use crate::open_images::options;
 use crate::query::address;
-use crate::reply::{Refusal, page};
+use crate::reply::{Refusal, page, see};
 use crate::request_checks::Visit;
-use crate::roots::{FoundImage, Located};
+use crate::roots::{FoundImage, ImageId, Located};
 use crate::text;
 
 /// Images on a page: each is looked at.
@@ -38,6 +39,7 @@ struct Row {
     allocated: Option<u64>,
     is_encrypted: Option<bool>,
     used_by: Option<String>,
+    health: Markup,
 }
 
 /// Shows the images whose path contains the text of the query.
@@ -68,6 +70,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
             input #q type="search" name="q" value=(wanted);
             " " button type="submit" { "Search" }
         }
+        form method="get" action="go" {
+            label for="a" { (open_label(&app)) } " "
+            input #a type="text" name="a" required autocomplete="off" spellcheck="false";
+            " " button type="submit" { "Open" }
+        }
         @if search.is_cut { p.note role="status" { (text::CUT) } }
         @for folder in search.unreadable.iter().take(10) {
             p.note { "Cannot be read: " (layout::name(folder)) }
@@ -94,13 +101,27 @@ pub(crate) async fn list(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     Ok(page(StatusCode::OK, markup))
 }
 
+fn open_label(app: &App) -> &'static str {
+    match app.roots.urls().prefixes.is_empty() {
+        true => text::OPEN_PATH,
+        false => text::OPEN_PATH_OR_URL,
+    }
+}
+
+/// Leads to the image that a visitor names by a path or URL.
+pub(crate) async fn go(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Refusal> {
+    let named = visit.query.text("a").unwrap_or_default().to_owned();
+    let id = work(move || Ok(app.roots.named(&named)?)).await?;
+    Ok(see(&Target::of_image(id).address("image", &[])))
+}
+
 fn table(rows: &[Row]) -> Markup {
     html! {
         div.scroll tabindex="0" { table {
             thead { tr {
                 th scope="col" { "Name" } th scope="col" { "Kind" }
                 th.number scope="col" { "Size" } th.number scope="col" { "Allocated" }
-                th scope="col" { "Encrypted" } th scope="col" { "In use" }
+                th scope="col" { "Encrypted" } th scope="col" { "In use" } th scope="col" { "Health" }
             } }
             tbody { @for row in rows {
                 tr {
@@ -110,6 +131,7 @@ fn table(rows: &[Row]) -> Markup {
                     td.number { @if let Some(size) = row.allocated { (layout::bytes(size)) } @else { "–" } }
                     td { (match row.is_encrypted { Some(true) => "yes", Some(false) => "no", None => "unknown" }) }
                     td { @if let Some(user) = &row.used_by { (user) } @else { "no" } }
+                    td { (row.health) }
                 }
             } }
         } }
@@ -122,12 +144,8 @@ fn row(app: &App, found: &FoundImage, uses: &[Entry]) -> Option<Row> {
     let path = located.path();
     let header = KeyFile::open(&path, Access::ReadOnly, NetworkOptions::default());
     let is_encrypted = header.as_ref().ok().map(Option::is_some);
-    let (kind, size) = kind(&located);
-    let target = Target {
-        image: found.id.clone(),
-        volume: None,
-        path: "/".to_owned(),
-    };
+    let (kind, size, stopped) = kind(&located);
+    let target = Target::of_image(found.id.clone());
     Some(Row {
         address: target.address("image", &[]),
         name: found.name.clone(),
@@ -137,22 +155,43 @@ fn row(app: &App, found: &FoundImage, uses: &[Entry]) -> Option<Row> {
         allocated: allocated(&located),
         is_encrypted,
         used_by: user(&located, uses),
+        health: health(app, &found.id, &located, stopped.as_ref()),
     })
 }
 
-/// Returns the format and the length of the disk, as far as they are known without a key.
-fn kind(located: &Located) -> (String, Option<u64>) {
+/// Returns the result of the last check of an image, or what opening it has shown.
+pub(crate) fn health(
+    app: &App,
+    id: &ImageId,
+    located: &Located,
+    stopped: Option<&Error>,
+) -> Markup {
+    if let Some(health) = app.health.of(id, located) {
+        let class = if health.is_sound { "good" } else { "bad" };
+        return html! { span class=(class) { (health.conclusion) } " " span.dim { "(" (health.at) ")" } };
+    }
+    match stopped.map(Error::kind) {
+        None => html! { (text::UNKNOWN_HEALTH) },
+        Some(Kind::WrongKey) => html! { (text::LOCKED_HEALTH) },
+        Some(Kind::Corrupt | Kind::Undecided) => html! { span.bad { (text::DAMAGED) } },
+        Some(_) => html! { (text::UNREADABLE) },
+    }
+}
+
+/// Returns the format and the length of the disk, as far as they are known without a key, and the
+/// error that stopped the opening.
+fn kind(located: &Located) -> (String, Option<u64>, Option<Error>) {
     let (layers, stopped) = trace(&located.path(), &options(None));
     let format = layers.iter().find_map(Layer::format);
     let disk = layers.iter().rev().find_map(Layer::disk);
     let size = disk.map(|disk| disk.info().len);
-    let kind = match (format, stopped) {
+    let kind = match (format, &stopped) {
         (Some(format), _) => described(format),
         (None, Some(_)) if layers.iter().any(Layer::is_secret) => "encrypted image".to_owned(),
         (None, Some(error)) => visible(error.message()),
         (None, None) => "unknown".to_owned(),
     };
-    (kind, size)
+    (kind, size, stopped)
 }
 
 /// Returns the name of a format.

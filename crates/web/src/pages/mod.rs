@@ -1,7 +1,9 @@
 //! The pages, and the addresses at which they are.
 
+mod benchmarks;
 mod changes;
 mod checks;
+mod compare;
 mod file;
 mod find;
 mod folder;
@@ -43,6 +45,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(&at(""), get(list::list))
         .route(&at(OPEN), get(visitors::open))
         .route(&at(LOGIN), get(visitors::login_page).post(visitors::login))
+        .route(&at("go"), get(list::go))
         .route(&at("end"), post(visitors::end))
         .route(&at("lock"), post(visitors::lock))
         .route(&at("unlock"), post(visitors::unlock))
@@ -50,12 +53,15 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(&at("space"), get(space::space))
         .route(&at("check"), post(checks::start))
         .route(&at("time"), get(time::time))
-        .route(&at("compare"), get(time::compare))
+        .route(&at("compare"), get(compare::compare))
         .route(&at("changes"), get(changes::changes))
         .route(&at("plan"), post(changes::plan))
         .route(&at("change"), post(changes::change))
         .route(&at("restore"), post(restores::start))
         .route(&at("log"), get(changes::log))
+        .route(&at("benchmarks"), get(benchmarks::list))
+        .route(&at("benchmark"), get(benchmarks::show))
+        .route(&at("plot.svg"), get(benchmarks::plot))
         .route(&at(UPLOAD), post(uploads::upload))
         .route(&at("job"), get(checks::show))
         .route(&at("events"), get(checks::events))

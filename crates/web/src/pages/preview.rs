@@ -1,4 +1,4 @@
-//! Previews of files: text, property lists, pictures, sound and films, and bytes.
+//! Previews of files: text, property lists, pictures, sound, films and documents, and bytes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub(crate) enum Media {
     Picture(&'static str),
     Sound(&'static str),
     Film(&'static str),
+    /// A PDF.
+    Document,
 }
 
 impl Media {
@@ -57,6 +59,8 @@ impl Media {
             Self::Picture("image/jpeg")
         } else if at(0, b"GIF87a") || at(0, b"GIF89a") {
             Self::Picture("image/gif")
+        } else if at(0, b"%PDF-") {
+            Self::Document
         } else if at(0, b"RIFF") && at(8, b"WEBP") {
             Self::Picture("image/webp")
         } else if at(0, b"RIFF") && at(8, b"WAVE") {
@@ -85,6 +89,7 @@ impl Media {
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Picture(kind) | Self::Sound(kind) | Self::Film(kind) => kind,
+            Self::Document => "application/pdf",
         }
     }
 }
@@ -126,12 +131,21 @@ impl Preview {
         })
     }
 
+    /// Returns true if the preview is in a frame.
+    pub(crate) fn is_framed(&self) -> bool {
+        matches!(self, Self::Media(Media::Document, _))
+    }
+
     pub(crate) fn markup(&self) -> Markup {
         html! {
             h2 { "Preview" }
             @match self {
                 Self::Media(Media::Picture(_), address) => { img.preview src=(address) alt="The picture in the file"; },
                 Self::Media(Media::Sound(_), address) => audio controls preload="metadata" src=(address) {},
+                Self::Media(Media::Document, address) => {
+                    iframe.document src=(address) title="The document in the file" {}
+                    p.dim { (text::DOCUMENT) }
+                },
                 Self::Media(Media::Film(_), address) => video controls preload="metadata" src=(address) {},
                 Self::Text(text, is_cut) => {
                     @if text.is_empty() { p { "The file is empty." } }
@@ -295,10 +309,11 @@ mod tests {
             Media::by_head(b"\0\0\0\x18ftypmp42"),
             Some(Media::Film("video/mp4"))
         );
+        assert_eq!(Media::by_head(b"%PDF-1.7"), Some(Media::Document));
         for head in [
             &b"<html>"[..],
+            b" %PDF-1.7",
             b"<svg xmlns=",
-            b"%PDF-1.7",
             b"<?xml",
             b"",
             b"RIFF",

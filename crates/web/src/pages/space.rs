@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::response::Response;
+use bandsaw::fs::Timestamp;
 use bandsaw::ops::space::{SpaceMap, Unit, UnitUsage};
 use bandsaw::ops::usage::ImageUsage;
 use bandsaw::progress::Progress;
@@ -115,6 +116,8 @@ struct Cell {
     returns: u64,
     /// Bands of which all, a part or nothing is free.
     fills: [u64; 3],
+    /// Seconds of Unix time of the latest change, if it is known.
+    changed: Option<u64>,
 }
 
 impl Cell {
@@ -123,6 +126,7 @@ impl Cell {
         self.allocated = self.allocated.saturating_add(unit.allocated);
         self.free = self.free.saturating_add(unit.free);
         self.returns = self.returns.saturating_add(unit.returns);
+        self.changed = self.changed.max(unit.changed);
         match fill {
             UnitUsage::Free => self.fills[0] += 1,
             UnitUsage::PartlyFree => self.fills[1] += 1,
@@ -205,8 +209,12 @@ fn drawn_cell(
     } else {
         format!("{many} {first} to {last}")
     };
+    let changed = cell.changed.and_then(|seconds| i64::try_from(seconds).ok());
+    let changed = changed.map_or_else(String::new, |seconds| {
+        format!(", last change {} UTC", Timestamp::from_seconds(seconds))
+    });
     let what = format!(
-        "{label}: {} stored, {} allocated, {} free inside, compaction frees {}",
+        "{label}: {} stored, {} allocated, {} free inside, compaction frees {}{changed}",
         cell.stored,
         size::display(cell.allocated),
         size::display(cell.free),
@@ -246,6 +254,7 @@ mod tests {
                     allocated: 8,
                     free: index % 9,
                     returns: 0,
+                    changed: (index > 3).then_some(1_700_000_000 + index),
                 })
                 .collect(),
             stray: Vec::new(),
@@ -258,7 +267,8 @@ mod tests {
     fn maps_are_bounded_and_every_range_is_drawn() {
         let target = Target {
             image: ImageId {
-                root: 0,
+                root: Some(0),
+                snapshot: None,
                 path: Vec::new(),
             },
             volume: None,
@@ -280,6 +290,11 @@ mod tests {
         assert_eq!(
             (cells[0].class(), cells[2].class()),
             ("cell-full", "cell-none")
+        );
+        let text = drawn(&map(7), 0, 7, &target).into_string();
+        assert!(
+            text.contains("band 6: 1 stored")
+                && text.matches("last change 2023-11-14").count() == 1
         );
     }
 }

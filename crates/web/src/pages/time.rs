@@ -1,5 +1,5 @@
-//! The states of a volume over time: its Time Machine backups, or its snapshots; the versions of a
-//! file in them, and the differences between two backups.
+//! The states of a volume over time: its Time Machine backups, or its snapshots, and the versions of
+//! a file in them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,11 @@ use axum::response::Response;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Timestamp};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result as LibraryResult};
-use bandsaw_backups::{
-    Backup, BackupVolume, Backups, DifferenceKind, Differences, diff, versions, volumes_of,
-};
+use bandsaw_backups::{Backup, BackupVolume, Backups, versions, volumes_of};
 use maud::{Markup, html};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::compare::{VolumeState, choice};
 use super::layout::{self, Frame};
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
@@ -27,13 +26,17 @@ use crate::text;
 
 /// States that are listed.
 const MAX_STATES: usize = 1000;
-/// Differences that are listed.
-const MAX_DIFFERENCES: usize = 2000;
 /// Time that a search or comparison may take.
 const TIME: Duration = Duration::from_secs(20);
 
 /// Ends work after a time.
-struct Deadline(Instant);
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    pub(super) fn new() -> Self {
+        Self(Instant::now() + TIME)
+    }
+}
 
 impl Progress for Deadline {
     fn stage(&self, _name: &str, _total: u64) {}
@@ -44,9 +47,11 @@ impl Progress for Deadline {
 }
 
 /// An object in one state of a volume.
-struct Moment {
-    when: String,
-    name: String,
+pub(super) struct Moment {
+    /// The state, as comparisons name it.
+    pub(super) state: VolumeState,
+    pub(super) when: String,
+    pub(super) name: String,
     remark: &'static str,
     /// The object in this state, if it is there.
     found: Option<(Target, Attributes)>,
@@ -56,16 +61,14 @@ struct Moment {
 }
 
 /// The states of a volume, the oldest first.
-struct Timeline {
-    moments: Vec<Moment>,
-    /// True if they are backups, which can be compared.
-    has_backups: bool,
+pub(super) struct Timeline {
+    pub(super) moments: Vec<Moment>,
     /// The path within each state.
-    path: String,
+    pub(super) path: String,
     problems: Vec<String>,
 }
 
-fn read(image: &OpenImage, id: &VolumeId) -> LibraryResult<Vec<BackupVolume>> {
+pub(super) fn read(image: &OpenImage, id: &VolumeId) -> LibraryResult<Vec<BackupVolume>> {
     volumes_of(image.image(), Some(&id.selector()), image.keys())
 }
 
@@ -100,7 +103,7 @@ fn path_within(backups: &Backups, target: &Target) -> String {
 impl Timeline {
     fn of(image: &OpenImage, target: &Target) -> LibraryResult<Self> {
         let id = target.volume()?;
-        let deadline = Deadline(Instant::now() + TIME);
+        let deadline = Deadline::new();
         let volumes = read(image, id)?;
         let backups = Backups::read(volumes);
         if backups.all().is_empty() {
@@ -121,7 +124,9 @@ impl Timeline {
         let mut moments: Vec<_> = backups
             .all()
             .iter()
-            .map(|backup| Moment {
+            .enumerate()
+            .map(|(number, backup)| Moment {
+                state: VolumeState::Backup(number),
                 when: backup.date.to_string(),
                 name: format!("{} {}", backup.machine, backup.name),
                 remark: match backup.state {
@@ -166,7 +171,6 @@ impl Timeline {
         Ok(Self {
             problems: problems.collect(),
             moments,
-            has_backups: true,
             path,
         })
     }
@@ -203,6 +207,7 @@ impl Timeline {
                 }) + 1
             });
             moments.push(Moment {
+                state: VolumeState::Snapshot(name.map(str::to_owned)),
                 when,
                 name: name.unwrap_or(text::NOW).to_owned(),
                 remark: "",
@@ -225,7 +230,6 @@ impl Timeline {
         }
         Ok(Self {
             moments,
-            has_backups: false,
             path: target.path.clone(),
             problems: Vec::new(),
         })
@@ -266,7 +270,7 @@ pub(crate) async fn time(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
             @for problem in timeline.problems.iter().take(20) { p.bad { (problem) } }
             @if timeline.moments.is_empty() { p { (text::NO_STATES) } }
             @else { (drawn(&timeline)) }
-            @if timeline.has_backups && timeline.moments.len() > 1 { (choice(&timeline, &of)) }
+            @if timeline.moments.len() > 1 { (choice(&timeline, &of)) }
         })
     })
     .await?;
@@ -275,14 +279,14 @@ pub(crate) async fn time(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
 }
 
 /// Waits for the turn of work that may need much memory.
-async fn turn(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
+pub(super) async fn turn(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
     let turn = app.jobs.turn().acquire_owned();
     let turn = tokio::time::timeout(app.limits.wait_time, turn).await;
     turn.ok().and_then(Result::ok).ok_or_else(Refusal::busy)
 }
 
 /// Returns the refusal for an error, which explains the end of the time.
-fn late(image: &OpenImage, error: Error) -> Refusal {
+pub(super) fn late(image: &OpenImage, error: Error) -> Refusal {
     match error.kind() {
         Kind::Cancelled => Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text::LONG_SEARCH),
         _ => refusal_in(image, &error),
@@ -324,114 +328,5 @@ fn drawn(timeline: &Timeline) -> Markup {
                 }
             } }
         } }
-    }
-}
-
-/// Returns the form that compares two backups.
-fn choice(timeline: &Timeline, target: &Target) -> Markup {
-    let Ok(image) = std::str::from_utf8(&target.image.path) else {
-        // Forms send text only.
-        return html! {};
-    };
-    let volume = target.volume.as_ref().map(VolumeId::text);
-    let last = timeline.moments.len() - 1;
-    let dates = |name: &str, chosen: usize| {
-        html! {
-            select id=(name) name=(name) {
-                @for (number, moment) in timeline.moments.iter().enumerate() {
-                    option value=(number) selected[number == chosen] { (moment.when) " – " (visible(&moment.name)) }
-                }
-            }
-        }
-    };
-    html! {
-        h2 { "Compare" }
-        form.change method="get" action="compare" {
-            input type="hidden" name="r" value=(target.image.root);
-            input type="hidden" name="i" value=(image);
-            input type="hidden" name="v" value=(volume.unwrap_or_default());
-            input type="hidden" name="p" value=(timeline.path);
-            p { label for="a" { "Older" } " " (dates("a", last.saturating_sub(1))) }
-            p { label for="b" { "Newer" } " " (dates("b", last)) }
-            p { button type="submit" { "Show the differences" } }
-        }
-    }
-}
-
-/// Shows the differences between two backups, below the path in them.
-pub(crate) async fn compare(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-) -> Result<Response, Refusal> {
-    let target = Target::parse(&visit.query)?;
-    let number = |name: &str| {
-        let number = visit.query.number(name);
-        let number = number.and_then(|number| usize::try_from(number).ok());
-        number.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, text::MISSING))
-    };
-    let (a, b) = (number("a")?, number("b")?);
-    let turn = turn(&app).await?;
-    let shown = visit.clone();
-    let main = work(move || {
-        let _turn = turn;
-        let (image, _) = open_volume(&app, &shown, &target)?;
-        let compared = target.volume().and_then(|id| {
-            let backups = Backups::read(read(&image, id)?);
-            let deadline = Deadline(Instant::now() + TIME);
-            let (old, new) = (backups.open(a)?, backups.open(b)?);
-            let found = diff(&old, &new, &target.path, &deadline)?;
-            let date = |number: usize| {
-                let backup = backups.all().get(number);
-                backup.map_or_else(String::new, |backup| backup.date.to_string())
-            };
-            Ok((found, date(a), date(b)))
-        });
-        let (found, old, new) = compared.map_err(|error| late(&image, error))?;
-        image.check().map_err(|error| refusal_in(&image, &error))?;
-        Ok(html! {
-            h1 { "Differences" }
-            p { (old) " – " (new) ", below " (layout::name(&target.path)) }
-            (layout::links(&[(target.at("/").address("time", &[]), "Timeline")]))
-            (differences(&image, &found))
-        })
-    })
-    .await?;
-    let markup = layout::page(&visit.session, "Differences", Frame::default(), &main);
-    Ok(page(StatusCode::OK, markup))
-}
-
-fn differences(image: &OpenImage, found: &Differences) -> Markup {
-    let kind = |kind: DifferenceKind| match kind {
-        DifferenceKind::Added => "added",
-        DifferenceKind::Removed => "removed",
-        DifferenceKind::Changed => "changed",
-        DifferenceKind::Attributes => "attributes changed",
-    };
-    let size = |of: &Option<Attributes>| {
-        let file = of.as_ref().filter(|of| of.kind == FileKind::File);
-        file.map_or_else(|| html! { "–" }, |file| layout::bytes(file.size))
-    };
-    html! {
-        @for error in found.problems.iter().take(20) {
-            p.bad { "Cannot be read: " (visible(&image.located().message(error))) }
-        }
-        @if found.list.is_empty() { p { (text::NO_DIFFERENCE) } } @else {
-            div.scroll tabindex="0" { table {
-                thead { tr {
-                    th scope="col" { "Path" } th scope="col" { "Difference" }
-                    th.number scope="col" { "Older size" } th.number scope="col" { "Newer size" }
-                } }
-                tbody { @for one in found.list.iter().take(MAX_DIFFERENCES) {
-                    tr {
-                        td { (layout::name(&one.path)) @if one.files > 1 { span.dim { " (" (one.files) " files)" } } }
-                        td { (kind(one.kind)) }
-                        td.number { (size(&one.old)) } td.number { (size(&one.new)) }
-                    }
-                } }
-            } }
-            @if found.list.len() > MAX_DIFFERENCES {
-                p.dim { (found.list.len() - MAX_DIFFERENCES) " more are not listed." }
-            }
-        }
     }
 }

@@ -204,7 +204,7 @@ pub(crate) fn volume_form(app: &App, session: &Session, target: &Target) -> Mark
         .as_ref()
         .is_some_and(|volume| volume.snapshot.is_some());
     let is_allowed = app.permissions.changes && app.uploads.paths().next().is_some();
-    match is_allowed && !is_snapshot {
+    match is_allowed && !is_snapshot && target.image.is_changeable() {
         true => form(session, &target.address(UPLOAD, &[]), &html! {}),
         false => html! {},
     }

@@ -1,6 +1,5 @@
 //! Sessions: their beginning and end, and passphrases.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,10 +15,10 @@ use zeroize::Zeroizing;
 use super::{layout, refuse, work};
 use crate::app::{App, Login, Target};
 use crate::key_ring::ImageKeys;
-use crate::open_images::options;
 use crate::query::Fields;
 use crate::reply::{Refusal, page, see, set};
 use crate::request_checks::{Form, Peer, Visit, cookie, welcome};
+use crate::roots::Located;
 use crate::session::Session;
 use crate::text;
 
@@ -160,7 +159,7 @@ fn try_passphrase(app: &App, visit: &Visit, target: &Target) -> Result<(), Refus
     let ring = visit.session.keys();
     let keys = ring.of(&target.image, now).unwrap_or_default();
     let keys = keys.trial(volume.clone(), secret.clone());
-    let opened = try_keys(&located.path(), target, &keys);
+    let opened = try_keys(&located, target, &keys);
     match opened {
         Ok(()) => {
             ring.add(target.image.clone(), volume, secret, now);
@@ -179,8 +178,8 @@ fn try_passphrase(app: &App, visit: &Visit, target: &Target) -> Result<(), Refus
     }
 }
 
-fn try_keys(path: &Path, target: &Target, keys: &ImageKeys) -> LibraryResult<()> {
-    let image = open::open(path, &options(Some(keys)))?;
+fn try_keys(located: &Located, target: &Target, keys: &ImageKeys) -> LibraryResult<()> {
+    let image = open::open(&located.path(), &located.options(Some(keys)))?;
     let Some(id) = &target.volume else {
         return Ok(());
     };

@@ -8,12 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bandsaw::address::UrlPrefix;
 use bandsaw::container::Format;
 use bandsaw::crypt::{Encryption, MIN_ITERATIONS, Secret};
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::progress::Silent;
-use bandsaw_web::{Bind, Limits, Options, Permissions, Running};
+use bandsaw_web::{AllowedUrls, Bind, Limits, Options, Permissions, Running};
 use tempfile::TempDir;
 
 /// The time after which a client of a test gives up.
@@ -134,15 +135,43 @@ impl Site {
     }
 
     pub(crate) fn start(root: &Path, limits: Limits, permissions: Permissions) -> Self {
-        let options = Options {
+        Self::run(&Options {
             roots: vec![root.to_owned()],
             bind: Bind::Loopback(0),
             limits,
             permissions,
-        };
-        let running = bandsaw_web::start(&options).unwrap();
+            urls: AllowedUrls::default(),
+        })
+    }
+
+    fn run(options: &Options) -> Self {
+        let running = bandsaw_web::start(options).unwrap();
         let visitor = Visitor::of(&running.address());
         Self { running, visitor }
+    }
+
+    /// Serves a folder, and URLs below these, to a visitor who may do everything.
+    pub(crate) fn with_urls(root: &Path, prefixes: &[&str]) -> Self {
+        let prefixes = prefixes
+            .iter()
+            .map(|prefix| UrlPrefix::parse(prefix).unwrap());
+        let mut site = Self::run(&Options {
+            roots: vec![root.to_owned()],
+            bind: Bind::Loopback(0),
+            limits: Limits::default(),
+            permissions: Permissions {
+                changes: true,
+                upload_folders: vec![root.to_owned()],
+                ..Permissions::default()
+            },
+            urls: AllowedUrls {
+                prefixes: prefixes.collect(),
+                ..AllowedUrls::default()
+            },
+        });
+        let url = site.running.url();
+        site.visitor.enter(&url);
+        site
     }
 }
 

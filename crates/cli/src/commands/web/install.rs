@@ -65,6 +65,9 @@ impl Web {
         for folder in &self.allow_upload {
             add("--allow-upload", Some(absolute(folder)?));
         }
+        for prefix in &self.allow_urls {
+            add("--allow-urls", Some(prefix.clone()));
+        }
         for folder in &self.allow_restore {
             add("--allow-restore", Some(absolute(folder)?));
         }

@@ -25,6 +25,8 @@ use crate::passphrase::NewPassphrase;
 /// snapshots of sparse bundles, each after a confirmation on the page. Standard error gets a line
 /// for the begin and one for the end of each change.
 ///
+/// With --allow-urls visitors also open images behind URLs below the given ones, for reading.
+///
 /// The server listens on 127.0.0.1, or on a Unix socket. Other hosts reach it with --listen, which
 /// requires a certificate and a password.
 ///
@@ -39,12 +41,13 @@ Examples:
   bandsaw web ~/Images                        images in a folder, at a port that is free
   bandsaw web Docs.sparsebundle App.dmg       two images
   bandsaw web ~/Images --allow-changes        compact and repair images, too
+  bandsaw web ~/Images --allow-urls https://host.example/images/
   bandsaw web ~/Images --socket ~/.web.sock   for `ssh -L 8080:.web.sock`
   bandsaw web App.dmg --open                  in the browser of this user
   bandsaw web ~/Images --listen 192.0.2.1 --cert c.pem --key k.pem --password-file p")]
 pub(crate) struct Web {
     /// Images, or folders with images
-    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present_any = ["set_password", "install_desktop"])]
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present_any = ["set_password", "install_desktop", "allow_urls"])]
     paths: Vec<PathBuf>,
     /// Listen at this port of 127.0.0.1
     ///
@@ -84,6 +87,12 @@ pub(crate) struct Web {
     /// Let visitors compact and repair images, and use snapshots
     #[arg(long)]
     allow_changes: bool,
+    /// Let visitors open URLs below this one
+    ///
+    /// PREFIX begins with https://, http:// or s3://, and the names in its path are whole. Servers may
+    /// redirect to allowed URLs only. The option may be given several times.
+    #[arg(long, value_name = "PREFIX", value_hint = ValueHint::Url, num_args = 1..)]
+    allow_urls: Vec<String>,
     /// Let visitors upload files into this folder
     ///
     /// With --allow-changes, files may also be uploaded into volumes. The option may be given
@@ -106,9 +115,13 @@ pub(crate) struct Web {
     upload_limit: Option<u64>,
     /// Open the address in the browser of this user
     ///
-    /// `xdg-open` starts the browser. The token is not in the arguments of a program.
+    /// This is the default in a terminal of a graphical session. `xdg-open` starts the browser. The token
+    /// is not in the arguments of a program.
     #[arg(long)]
     open: bool,
+    /// Do not open the address in a browser
+    #[arg(long, conflicts_with = "open")]
+    no_open: bool,
     /// End the server when nobody is signed in any more
     #[arg(long, hide_short_help = true)]
     end_when_idle: bool,
@@ -152,14 +165,18 @@ impl Web {
 #[cfg(all(feature = "web", target_os = "linux"))]
 mod serving {
     use std::fs::OpenOptions;
-    use std::io::Write;
+    use std::io::{IsTerminal, Write};
     use std::net::{IpAddr, SocketAddr};
     use std::os::unix::fs::OpenOptionsExt;
     use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use bandsaw_web::{Bind, Limits, LogSink, Options, Password, Permissions, PublicAddress};
+    use bandsaw::Kind;
+    use bandsaw::address::UrlPrefix;
+    use bandsaw_web::{
+        AllowedUrls, Bind, Limits, LogSink, Options, Password, Permissions, PublicAddress,
+    };
     use serde::Serialize;
 
     use super::{Error, Outcome, Output, Web};
@@ -215,6 +232,11 @@ mod serving {
                 bind: self.bind()?,
                 limits: Limits::default(),
                 permissions: self.permissions(),
+                urls: AllowedUrls {
+                    prefixes: self.prefixes()?,
+                    variables: |name| std::env::var(name).ok(),
+                    ..AllowedUrls::default()
+                },
             };
             let running = bandsaw_web::start(&options)?;
             let report = WebReport {
@@ -234,6 +256,8 @@ mod serving {
             })?;
             let browser = match self.open {
                 true => Some(super::browser::open(&running.url())?),
+                // The address was printed: without a browser, the server goes on.
+                false if self.is_on_a_desktop() => super::browser::open(&running.url()).ok(),
                 false => None,
             };
             if self.end_when_idle {
@@ -249,6 +273,26 @@ mod serving {
             drop(browser);
             drop(running);
             Ok(())
+        }
+
+        /// Returns true if the user works in a terminal on the desktop of this host.
+        fn is_on_a_desktop(&self) -> bool {
+            let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+            !self.no_open
+                && self.socket.is_none()
+                && self.listen.is_none()
+                && std::io::stdout().is_terminal()
+                && (is_set("DISPLAY") || is_set("WAYLAND_DISPLAY"))
+        }
+
+        fn prefixes(&self) -> Outcome<Vec<UrlPrefix>> {
+            let parse = |text: &String| {
+                UrlPrefix::parse(text).map_err(|error| match error.kind() {
+                    Kind::Invalid => Failure::usage("--allow-urls", error.to_string()),
+                    _ => error.into(),
+                })
+            };
+            self.allow_urls.iter().map(parse).collect()
         }
 
         fn permissions(&self) -> Permissions {
