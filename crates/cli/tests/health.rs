@@ -11,6 +11,7 @@ use bandsaw::store::{Local, Lock, Store};
 use bandsaw_states::sealed::{Found, from_bytes, to_bytes};
 #[cfg(target_os = "linux")]
 use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::common::backupd::{self, History};
@@ -63,7 +64,10 @@ fn a_sound_bundle_is_sound_and_has_its_figures() {
     assert_eq!(old, (8, "needs_attention".to_owned()));
     let (_, bundles) = health(&scratch, &["--max-age", "1h"]);
     let causes = bundles[0]["causes"].to_string();
-    assert!(causes.contains("macOS 26.4") && causes.contains("sleeps"), "{causes}");
+    assert!(
+        causes.contains("macOS 26.4") && causes.contains("sleeps"),
+        "{causes}"
+    );
     assert_eq!(verdict(&scratch, &["--max-age", "5200w"]).0, 0);
     let text = scratch.ok(&["health", "share"]);
     assert!(
@@ -197,6 +201,34 @@ fn a_bundle_with_a_locked_file_is_in_use() {
     assert_eq!(verdict(&scratch, &[]), (0, "sound".to_owned()));
 }
 
+/// What a check remembers. The order of the fields is that of the file, which has a hash.
+#[derive(Serialize, Deserialize)]
+struct Known {
+    version: String,
+    bundles: Vec<KnownBundle>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KnownBundle {
+    device: u64,
+    inode: u64,
+    files: String,
+    whole: bool,
+    read: i64,
+    contents: KnownContents,
+    sizes: Vec<(i64, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KnownContents {
+    backups: Option<u64>,
+    last_backup: Option<i64>,
+    allocated: Option<u64>,
+    reclaimable: Option<u64>,
+    size: Option<u64>,
+    free: Option<u64>,
+}
+
 #[test]
 fn growth_is_reported_from_the_second_day_on() {
     const DAY: i64 = 86_400;
@@ -204,13 +236,13 @@ fn growth_is_reported_from_the_second_day_on() {
     assert!(unchanged(&scratch)["growth_per_day"].is_null());
     // As if all checks had been ten days ago, when the bundle was smaller.
     let record = scratch.path("cache/bandsaw/health");
-    let Found::Whole(mut known) = from_bytes::<Value>(&fs::read(&record).unwrap(), 1).unwrap()
-    else {
+    let bytes = fs::read(&record).unwrap();
+    let Found::Whole(mut known) = from_bytes::<Known>(&bytes, 1).unwrap() else {
         panic!("it was just written");
     };
-    let size = &mut known["bundles"][0]["sizes"][0];
-    size[0] = (size[0].as_i64().unwrap() - 10 * DAY).into();
-    size[1] = (size[1].as_u64().unwrap() - (100 << 10)).into();
+    let (time, size) = &mut known.bundles[0].sizes[0];
+    *time -= 10 * DAY;
+    *size -= 100 << 10;
     fs::write(&record, to_bytes(1, &known).unwrap()).unwrap();
     let one = remembered(&scratch, &[]);
     let growth = one["growth_per_day"].as_i64().unwrap();

@@ -255,7 +255,7 @@ fn a_sound_bundle_is_compacted_when_that_is_worth_it() {
 #[test]
 fn a_sound_bundle_gets_bands_of_the_size_in_the_configuration() {
     let scratch = share(&format!("{KEEP}band-size = '2m'\n"));
-    let band_size = || scratch.json(&["info", A])["bundle"]["band_size"].clone();
+    let band_size = || scratch.json(&["info", A])["storage"]["band_size"].clone();
     // A damaged bundle, and one in use, stay as they are.
     let first = fs::read(scratch.path(A).join("bands/0")).unwrap();
     scratch.write(&format!("{A}/bands/0"), vec![7; first.len()]);

@@ -315,10 +315,13 @@ impl Watch {
         let mut watched = Watched::new(path, Verdict::Sound);
         let in_use =
             |listing: &Listing| health::use_by_others(path, listing, clients.open_files.as_ref());
+        let band_size = bytes("band-size", config.band_size.as_deref())?;
         // An interrupted change of the band size began with a sound bundle.
-        let may_resume = bundle.is_rebanding()? && config.band_size.is_some() && !clients.unknown;
-        if may_resume && in_use(&Listing::new()).is_none() {
-            watched.band_size = self.reband(path, None, bar)?;
+        let may_resume = bundle.is_rebanding()? && !clients.unknown;
+        if let Some(size) = band_size.filter(|_| may_resume)
+            && in_use(&Listing::new()).is_none()
+        {
+            watched.band_size = self.reband(path, size, bar)?;
         }
         if let Some(reason) = in_use(&bundle.list()?) {
             watched.verdict = Verdict::InUse;
@@ -411,9 +414,8 @@ impl Watch {
         if let Some(least) = config.compact_from()?.filter(|_| is_new) {
             watched.reclaimed = self.compact(path, least, bar)?;
         }
-        let band_size = bytes("band-size", config.band_size.as_deref())?;
         if let Some(size) = self.other_band_size(path, band_size)? {
-            watched.band_size = self.reband(path, Some(size), bar)?;
+            watched.band_size = self.reband(path, size, bar)?;
         }
         Ok(watched)
     }
@@ -426,9 +428,9 @@ impl Watch {
     }
 
     /// Gives a sound bundle bands of this size, or resumes that; returns the size.
-    fn reband(&self, path: &Path, size: Option<u64>, bar: &Bar) -> bandsaw::Result<Option<u64>> {
+    fn reband(&self, path: &Path, size: u64, bar: &Bar) -> bandsaw::Result<Option<u64>> {
         let options = self.opening.options(Access::ReadWrite);
-        let done = reband::reband_to(path, size, true, &options, bar)?;
+        let done = reband::reband_to(path, Some(size), true, &options, bar)?;
         Ok((done.resumed || done.from != done.to).then_some(done.to))
     }
 

@@ -1,6 +1,6 @@
 //! Faulty bands from another copy.
 
-use bandsaw::device::{AfterDiscard, BlockDevice};
+use bandsaw::device::AfterDiscard;
 use bandsaw::progress::Progress;
 use bandsaw::store::{Open, Store};
 use bandsaw::{Error, Kind, Result, platform, size};
