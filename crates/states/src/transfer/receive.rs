@@ -232,6 +232,7 @@ impl Incoming<'_> {
     /// Stores the files of the stream; returns their size in bytes.
     fn contents(&self, input: &mut dyn Read, progress: &dyn Progress) -> Result<u64> {
         let mut size = 0_u64;
+        let longest = self.manifest.files.keys().map(String::len).max();
         loop {
             let mut length = [0; 4];
             read(input, &mut length)?;
@@ -244,7 +245,6 @@ impl Incoming<'_> {
                     false => Err(damaged("the end of the stream is damaged")),
                 };
             }
-            let longest = self.manifest.files.keys().map(String::len).max();
             if longest.is_none_or(|longest| length as usize > longest) {
                 return Err(damaged("a name is too long"));
             }
