@@ -313,7 +313,7 @@ pub(crate) async fn raw(
     let is_current = |condition: &[u8]| tag.as_ref().is_some_and(|tag| tag.as_bytes() == condition);
     let range = headers.get(header::RANGE).map(|value| value.as_bytes());
     // RFC 9110, section 13.1.5: if the condition fails, the range is ignored and all is sent.
-    let range = range.filter(|_| condition.is_none_or(|condition| is_current(condition)));
+    let range = range.filter(|_| condition.is_none_or(is_current));
     let (status, part) = match RequestedRange::parse(range, length) {
         RequestedRange::All => (StatusCode::OK, 0..length),
         RequestedRange::Part(part) => (StatusCode::PARTIAL_CONTENT, part),
