@@ -136,11 +136,11 @@ fn read_tree(root: &Path) -> Result<Vec<Text>> {
             } else if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() && entry.metadata()?.len() <= MAX_TEXT {
-                // Files that are not UTF-8 are not text.
-                files.extend(fs::read_to_string(&path).ok().map(|text| Text {
+                // Files that are not UTF-8, such as pictures, have no text, but links lead to them.
+                files.push(Text {
                     path: relative,
-                    text,
-                }));
+                    text: fs::read_to_string(&path).unwrap_or_default(),
+                });
             }
         }
     }

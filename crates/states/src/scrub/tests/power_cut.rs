@@ -1,6 +1,5 @@
 //! Power cuts during a repair, at every write, sync and rename.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
