@@ -20,6 +20,7 @@ use crate::container::{ContainerKind, Format, SECTOR};
 use crate::crypt::{self, Description, Encryption, Protection};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
+use crate::size::{narrow, to_usize};
 use crate::store::{LocalFile, Remote, Status, Store};
 use crate::{Error, Result};
 
@@ -63,7 +64,7 @@ impl CreateOptions {
             ));
         }
         self.check_encryption()?;
-        let size = self.sector_size.unwrap_or(SECTOR as u32);
+        let size = self.sector_size.unwrap_or(narrow(SECTOR));
         if format.sector_sizes().contains(&size) {
             return Ok(());
         }
@@ -444,7 +445,7 @@ fn make_in(
             image
         }
         ContainerKind::Asif => {
-            let block = sector_size.unwrap_or(SECTOR as u32);
+            let block = sector_size.unwrap_or(narrow(SECTOR));
             let kind = asif::LayerKind::Disk;
             let mut image = Asif::create_as(file, &asif::AsifOptions { len, block, kind }, id)?;
             if options.encryption.is_some() {
@@ -484,7 +485,7 @@ fn encrypted_raw(
     file.set_len(options.len, AfterDiscard::Any)?;
     if !options.thin {
         progress.stage("encrypt", options.len);
-        for start in (0..options.len).step_by(PIECE as usize) {
+        for start in (0..options.len).step_by(to_usize(PIECE)) {
             progress.check()?;
             let end = start.saturating_add(PIECE).min(options.len);
             file.discard(start..end, AfterDiscard::Zeros)?;

@@ -22,6 +22,7 @@ use crate::container::overlay::Overlay;
 use crate::container::sparsebundle::Bundle;
 use crate::container::stack::{Identity, Link, Role, Stack, check_chain};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
+use crate::size::narrow;
 use crate::store::{FileMode, LocalFile, Lock, Open};
 use crate::{Error, Kind, Result, platform};
 
@@ -390,7 +391,7 @@ pub(crate) fn make(
     let sectors = if info.block == 4096 && len.is_multiple_of(4096) {
         4096
     } else {
-        SECTOR as u32
+        narrow(SECTOR)
     };
     let kind = match options.role {
         Role::Overlay => LayerKind::Overlay(below.uuid()),

@@ -24,7 +24,7 @@ output.on("data", (bytes) => {
     if (message.id) { waiting.get(message.id)(message); waiting.delete(message.id); }
     if (message.method === "Runtime.exceptionThrown") wrong.push("exception: " + JSON.stringify(message.params));
     if (message.method === "Runtime.consoleAPICalled" && message.params.type === "error") wrong.push("console: " + JSON.stringify(message.params.args));
-    if (message.method === "Log.entryAdded" && message.params.entry.level === "error") wrong.push("log: " + message.params.entry.text);
+    if (message.method === "Log.entryAdded" && message.params.entry.level === "error") wrong.push(`log: ${message.params.entry.text} ${message.params.entry.url ?? ""}`);
     // The viewer for documents is a part of the browser.
     const foreign = (url) => !url.startsWith(own) && !url.startsWith("chrome-extension://") && !url.startsWith("data:");
     if (message.method === "Network.requestWillBeSent" && foreign(message.params.request.url)) wrong.push("fetched " + message.params.request.url);

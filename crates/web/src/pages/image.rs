@@ -212,7 +212,7 @@ fn volume_table(rows: &[VolumeRow], target: &Target) -> Markup {
 fn snapshot_table(row: &VolumeRow, target: &Target) -> Markup {
     html! {
         h2 { "Snapshots of " (layout::name(row.name().unwrap_or_default())) }
-        (layout::links(&[(address(target, &row.id, "time"), "Timeline")]))
+        p { a href=(address(target, &row.id, "time")) { "Timeline" } }
         div.scroll tabindex="0" { table {
             thead { tr { th scope="col" { "Taken" } th scope="col" { "Name" } } }
             tbody { @for snapshot in row.snapshots().iter().rev().take(MAX_SNAPSHOTS) {
