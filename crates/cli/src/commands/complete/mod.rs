@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     /// Names of values that are not one of a few words.
-    const OPEN: [&str; 32] = [
+    const OPEN: [&str; 33] = [
         "ADDRESS[:PORT]",
         "AGE",
         "BYTES",
@@ -453,6 +453,7 @@ mod tests {
         "PERCENT",
         "POINTS",
         "PORT",
+        "PREFIX",
         "RATIO",
         "SECONDS",
         "SECTORS",
