@@ -235,18 +235,10 @@ mod serving {
             (&report["schema"], report.get("address")),
             (&Value::from(2), None)
         );
-        let entered = get(url, "");
-        let cookie = entered
-            .split("set-cookie: ")
-            .nth(1)
-            .unwrap()
-            .split(';')
-            .next()
-            .unwrap();
-        let base = url.split("open?").next().unwrap();
-        assert!(get(base, cookie).contains("a.sparsebundle"));
+        let (base, cookie) = enter(url);
+        assert!(get(&base, &cookie).contains("a.sparsebundle"));
         for image in ["a.sparsebundle", "b.dmg"] {
-            let folder = get(&format!("{base}folder?r=0&i={image}&v=1"), cookie);
+            let folder = get(&format!("{base}folder?r=0&i={image}&v=1"), &cookie);
             assert!(folder.contains("hello.txt"), "{folder}");
         }
         // `Drop` kills it as `kill -9` does.
@@ -260,13 +252,6 @@ mod serving {
     fn field<'a>(answer: &'a str, name: &str) -> &'a str {
         let (_, rest) = answer.split_once(&format!("{name}: ")).unwrap();
         rest.split("\r\n").next().unwrap()
-    }
-
-    /// The cookie that the address with the token is exchanged for.
-    fn enter(url: &str) -> String {
-        let entered = get(url, "");
-        let cookie = field(&entered, "set-cookie").split(';').next().unwrap();
-        cookie.to_owned()
     }
 
     fn post(url: &str, cookie: &str, form: &str) -> String {
@@ -302,8 +287,7 @@ mod serving {
             scratch.ok(&["rm", &junk]);
             let (server, report) = start(&scratch, &["root", "--allow-changes"]);
             let url = report["url"].as_str().unwrap();
-            let cookie = enter(url);
-            let base = url.split("open?").next().unwrap();
+            let (base, cookie) = enter(url);
             let page = get(&format!("{base}changes?r=0&i=a.sparsebundle"), &cookie);
             let (_, rest) = page.split_once("name=\"csrf\" value=\"").unwrap();
             let csrf = rest.split('"').next().unwrap();
@@ -369,9 +353,8 @@ mod serving {
         let page = fs::read_to_string(kept("page")).unwrap();
         assert!(page.contains(&format!("url={url}\"")), "{page}");
         // The server ends with its only session.
-        let cookie = enter(url);
-        let base = url.split("open?").next().unwrap();
-        let first = get(base, &cookie);
+        let (base, cookie) = enter(url);
+        let first = get(&base, &cookie);
         let (_, rest) = first.split_once("name=\"csrf\" value=\"").unwrap();
         let csrf = rest.split('"').next().unwrap();
         post(&format!("{base}end"), &cookie, &format!("csrf={csrf}"));

@@ -619,10 +619,16 @@ fn the_same_sources_give_the_same_bytes() {
                     "hdiutil create -size 20m -volname My -fs {fs} {disk}"
                 ));
                 run(&format!("hdiutil attach -mountpoint mnt {disk}.dmg"));
-                let mut copy = Command::new("cp");
-                copy.args(["-R", "src/App.app", "mnt/"]);
-                let copied = copy.current_dir(scratch.path(turn)).status();
-                assert!(copied.unwrap().success());
+                // `cp -R` copies the entries of a folder in the order of their inodes, which is not
+                // the same in both turns.
+                fs::create_dir_all(scratch.path(&words("mnt/App.app/Contents/MacOS"))).unwrap();
+                for file in ["Info.plist", "MacOS/App", "run"] {
+                    let mut copy = Command::new("cp");
+                    copy.arg("-P")
+                        .args(["src", "mnt"].map(|from| format!("{from}/App.app/Contents/{file}")));
+                    let copied = copy.current_dir(scratch.path(turn)).status();
+                    assert!(copied.unwrap().success());
+                }
                 run("ditto src/App.app mnt/Copy.app");
                 run("ditto --hfsCompression src/App.app mnt/Compressed.app");
                 // Longer than the time between two syncs of other mounts, in one of the turns.

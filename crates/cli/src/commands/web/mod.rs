@@ -82,7 +82,7 @@ pub(crate) struct Web {
     ///
     /// The address of --listen is always accepted, unless it is 0.0.0.0 or [::]. The option may be
     /// given several times.
-    #[arg(long, value_name = "NAME", requires = "listen")]
+    #[arg(long, value_name = "NAME", requires = "listen", hide_short_help = true)]
     host: Vec<String>,
     /// Let visitors compact and repair images, and use snapshots
     #[arg(long)]
@@ -117,10 +117,10 @@ pub(crate) struct Web {
     ///
     /// This is the default in a terminal of a graphical session. `xdg-open` starts the browser. The token
     /// is not in the arguments of a program.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     open: bool,
     /// Do not open the address in a browser
-    #[arg(long, conflicts_with = "open")]
+    #[arg(long, conflicts_with = "open", hide_short_help = true)]
     no_open: bool,
     /// End the server when nobody is signed in any more
     #[arg(long, hide_short_help = true)]
