@@ -120,7 +120,7 @@ pub(crate) struct Web {
     #[arg(long, hide_short_help = true)]
     open: bool,
     /// Do not open the address in a browser
-    #[arg(long, conflicts_with = "open", hide_short_help = true)]
+    #[arg(long, conflicts_with = "open")]
     no_open: bool,
     /// End the server when nobody is signed in any more
     #[arg(long, hide_short_help = true)]
