@@ -45,6 +45,7 @@ fn every_line_of_the_threat_model_has_a_test() {
     for folder in [
         "crates/web/src",
         "crates/web/src/pages",
+        "crates/web/src/roots",
         "crates/web/tests",
         "crates/web/tests/memory",
         "crates/cli/tests",
