@@ -201,7 +201,7 @@ fn a_bundle_with_a_locked_file_is_in_use() {
     assert_eq!(verdict(&scratch, &[]), (0, "sound".to_owned()));
 }
 
-/// What a check remembers. The order of the fields is that of the file, which has a hash.
+/// The record of a check. The order of the fields is that of the file, which has a hash.
 #[derive(Serialize, Deserialize)]
 struct Known {
     version: String,

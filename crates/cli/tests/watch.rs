@@ -303,6 +303,14 @@ fn an_interrupted_change_of_the_band_size_is_resumed() {
     assert_eq!(report(&scratch)["verdict"], "needs_attention");
     assert!(list.exists());
     scratch.write("watch.toml", "folders = ['share']\nband-size = '2m'\n");
+    // Not while a client has a file open through a server.
+    #[cfg(target_os = "linux")]
+    {
+        let file = fs::File::open(scratch.path(A).join("Info.plist")).unwrap();
+        let lock = rustix::fs::FlockOperation::NonBlockingLockShared;
+        rustix::fs::fcntl_lock(&file, lock).unwrap();
+        assert!(report(&scratch)["band_size"].is_null() && list.exists());
+    }
     let done = report(&scratch);
     assert_eq!(
         (&done["verdict"], &done["band_size"]),

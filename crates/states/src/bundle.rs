@@ -184,15 +184,22 @@ impl BundleFolder {
         Ok(self.store.stat(REBANDING)?.is_some())
     }
 
-    /// Lists all files of the bundle but its lock and what only Bandsaw uses.
+    /// Lists all files of the bundle but its lock and what only Bandsaw uses. [`Kind::Conflict`] while a
+    /// change of the band size is not finished.
     pub fn list(&self) -> Result<Listing> {
-        let mut listing = list(self.store(), "")?;
-        listing.remove(LOCK);
+        let listing = self.list_unfinished()?;
         if listing.contains_key(REBANDING) {
             let message = "a change of the band size was interrupted; finish it with `bandsaw \
                            reband` first";
             return Err(Error::conflict(LAYER, message).in_file(&self.path));
         }
+        Ok(listing)
+    }
+
+    /// Lists the same files, even in the middle of a change of the band size.
+    pub fn list_unfinished(&self) -> Result<Listing> {
+        let mut listing = list(self.store(), "")?;
+        listing.remove(LOCK);
         Ok(listing)
     }
 

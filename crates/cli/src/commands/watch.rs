@@ -40,9 +40,9 @@ const TICK: Duration = Duration::from_secs(1);
 ///
 /// With `compact-from` a sound bundle is compacted, after its state was kept; the next round keeps another
 /// state. With `band-size` a sound bundle with other bands gets bands of this size, and an interrupted change
-/// of the size is resumed. Neither is done to a bundle that is not sound, or is in use. With `on-sound` a command makes a snapshot of the file system, instead of a state. It is run
-/// without a shell while others are kept from opening the bundle for changes; if the bundle changes
-/// nevertheless, the round says so.
+/// of the size is resumed. Neither is done to a bundle that is not sound, or is in use. With `on-sound` a
+/// command makes a snapshot of the file system, instead of a state. It is run without a shell while others are
+/// kept from opening the bundle for changes; if the bundle changes nevertheless, the round says so.
 ///
 /// With --once the exit code is that of the worst verdict: 5 for damage, 1 for a bundle or folder that
 /// cannot be read, 8 for one that is locked, of an unknown kind or needs attention, and 0 for sound
@@ -319,7 +319,7 @@ impl Watch {
         // An interrupted change of the band size began with a sound bundle.
         let may_resume = bundle.is_rebanding()? && !clients.unknown;
         if let Some(size) = band_size.filter(|_| may_resume)
-            && in_use(&Listing::new()).is_none()
+            && in_use(&bundle.list_unfinished()?).is_none()
         {
             watched.band_size = self.reband(path, size, bar)?;
         }
