@@ -3,21 +3,22 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use bandsaw::error::is_deceptive;
 use bandsaw::fs::Timestamp;
 pub(crate) use bandsaw::size::{counted, grouped};
 
 /// Escapes characters that could control a terminal, or reorder its text. Names in an image are not
 /// trustworthy.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(steers) {
+    if !text.chars().any(is_deceptive) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => shown.extend(c.escape_default()),
-            c if c.is_ascii() && steers(c) => drop(write!(shown, "\\x{:02x}", u32::from(c))),
-            c if steers(c) => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
+            c if c.is_ascii() && is_deceptive(c) => drop(write!(shown, "\\x{:02x}", u32::from(c))),
+            c if is_deceptive(c) => drop(write!(shown, "\\u{{{:x}}}", u32::from(c))),
             c => shown.push(c),
         }
     }
@@ -47,7 +48,7 @@ impl Quoting {
             Self::Escape => escaped(name, None),
             Self::C => Cow::Owned(format!("\"{}\"", escaped(name, Some('"')))),
             Self::Shell | Self::ShellEscape if !needs_quotes(name) => Cow::Borrowed(name),
-            Self::ShellEscape if name.chars().any(steers) => {
+            Self::ShellEscape if name.chars().any(is_deceptive) => {
                 Cow::Owned(format!("$'{}'", escaped(name, Some('\''))))
             }
             Self::Shell | Self::ShellEscape => {
@@ -60,7 +61,7 @@ impl Quoting {
 /// Escapes backslashes, `quote` and control characters as in a string of C and in `$'…'` of a
 /// shell.
 fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
-    let is_special = |c: char| c == '\\' || Some(c) == quote || steers(c);
+    let is_special = |c: char| c == '\\' || Some(c) == quote || is_deceptive(c);
     if !text.contains(is_special) {
         return Cow::Borrowed(text);
     }
@@ -68,7 +69,7 @@ fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
     for c in text.chars() {
         match c {
             '\n' | '\r' | '\t' => shown.extend(c.escape_default()),
-            c if steers(c) => {
+            c if is_deceptive(c) => {
                 // Octal bytes have a fixed length, so they cannot absorb the next character.
                 for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                     let _ = write!(shown, "\\{byte:03o}");
@@ -85,13 +86,6 @@ fn escaped(text: &str, quote: Option<char>) -> Cow<'_, str> {
 fn needs_quotes(name: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-^]}".contains(c);
     name.is_empty() || !name.chars().all(is_plain)
-}
-
-/// Returns true for control characters (C0, DEL, C1), and for Unicode marks that end a line or
-/// change the direction of writing.
-fn steers(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `3 files, 1 of them compressed; 2 folders`.

@@ -2,19 +2,10 @@
 
 use std::fmt::Write as _;
 
+use bandsaw::error::is_deceptive;
+
 /// Maximum length of a name of a download in bytes.
 const MAX_NAME: usize = 120;
-
-/// Returns true for characters that are not shown, or that change how others are shown: controls,
-/// and marks that set the direction of text.
-fn is_deceptive(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{200B}' | '\u{200E}' | '\u{200F}' | '\u{061C}' | '\u{2028}' | '\u{2029}' | '\u{FEFF}'
-            | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
-        )
-}
 
 /// Returns a name in which each deceptive character is an escape as `\u{202E}`.
 pub(crate) fn visible(name: &str) -> String {

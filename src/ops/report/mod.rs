@@ -1,6 +1,8 @@
 //! An HTML page about an image: its layers, its usage, and possible improvements. It needs no
 //! network and runs no scripts but its own. `bandsaw report`.
 
+pub mod html;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -13,6 +15,7 @@ use crate::address::{redacted, shown};
 use crate::open::Image;
 use crate::progress::Progress;
 use crate::size::{self, counted};
+use html::escape;
 
 /// Largest number of cells in the map; several units share one if there are more.
 const MAX_CELLS: u64 = 1 << 16;
@@ -46,28 +49,6 @@ pub fn html(image: &Image, progress: &dyn Progress) -> Result<String> {
 
 /// A page being built.
 struct ReportPage(String);
-
-/// Escapes `text` for HTML, also within quotes. Names in an image are untrusted.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Characters that change the direction of text or are invisible.
-            c if c.is_control()
-                || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
-            {
-                out.push('\u{fffd}');
-            }
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 fn exact(bytes: u64) -> String {
     format!("{:#}", size::display(bytes))
@@ -452,14 +433,6 @@ mod tests {
             unused: 0,
             can_punch: true,
         }
-    }
-
-    #[test]
-    fn names_are_text() {
-        assert_eq!(
-            escape("<script>\"a\" & 'b'\u{202e}\n"),
-            "&lt;script&gt;&quot;a&quot; &amp; &#39;b&#39;\u{fffd}\u{fffd}"
-        );
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! light and dark mode, and can be printed.
 
 use bandsaw::Result;
+use bandsaw::ops::report::html::escape;
 
 use super::Report;
 use super::plot::{Plot, plots};
-use super::svg::escape;
 use super::table::{self, Table};
 use crate::reference::references;
 

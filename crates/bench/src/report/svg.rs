@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use bandsaw::ops::report::html::escape;
+
 use super::scale::Scale;
 use super::style::SeriesStyle;
 
@@ -80,20 +82,6 @@ impl Plot {
             self.body
         )
     }
-}
-
-/// Escapes `text` for HTML and SVG, including attribute values.
-pub(super) fn escape(text: &str) -> String {
-    let escaped = |c: char| match c {
-        '&' => "&amp;".to_owned(),
-        '<' => "&lt;".to_owned(),
-        '>' => "&gt;".to_owned(),
-        '"' => "&quot;".to_owned(),
-        '\'' => "&#39;".to_owned(),
-        c if c.is_control() => '\u{fffd}'.to_string(),
-        c => c.to_string(),
-    };
-    text.chars().map(escaped).collect()
 }
 
 /// Alignment of text.

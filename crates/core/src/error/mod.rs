@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use redact::{Secrets, redacted};
-pub use shown::shown;
+pub use shown::{is_deceptive, shown};
 
 /// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

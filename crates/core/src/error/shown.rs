@@ -1,4 +1,4 @@
-//! Host paths as text.
+//! Host paths as text, and characters that deceive in text.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -15,6 +15,17 @@ pub fn shown(path: impl AsRef<OsStr>) -> String {
         }
     }
     text
+}
+
+/// Returns true for characters that are not shown, or that change how others are shown: controls,
+/// spaces without a width, ends of lines and paragraphs, and marks that set the direction of text.
+pub fn is_deceptive(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{200B}' | '\u{200E}' | '\u{200F}' | '\u{061C}' | '\u{2028}' | '\u{2029}' | '\u{FEFF}'
+            | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 #[cfg(all(test, unix))]

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use bandsaw::error::is_deceptive;
+
 use super::{Comparison, Difference, DifferenceKind};
 
 const STYLE: &str = "\
@@ -85,8 +87,7 @@ fn row(page: &mut String, of: &Difference) {
     );
 }
 
-/// Returns text for HTML. Control characters and those that change the direction of text are written as
-/// numbers.
+/// Returns text for HTML. Deceptive characters are written as numbers.
 fn escaped(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     for c in text.chars() {
@@ -96,10 +97,7 @@ fn escaped(text: &str) -> String {
             '>' => result.push_str("&gt;"),
             '"' => result.push_str("&quot;"),
             '\'' => result.push_str("&#39;"),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                let _ = write!(result, "\\u{{{:x}}}", u32::from(c));
-            }
-            c if c.is_control() => {
+            c if is_deceptive(c) => {
                 let _ = write!(result, "\\u{{{:x}}}", u32::from(c));
             }
             c => result.push(c),
