@@ -105,7 +105,7 @@ fn a_license_comes_and_goes() {
     .unwrap();
     assert_eq!(kinds(&path, &disk()).len(), 5);
 
-    let selectors: Vec<Selector> = ["LPic", "STR#:5000", "TEXT", "styl"]
+    let selectors: Vec<Selector> = ["LPic", "STR#:5000", "TEXT:+5000", "styl"]
         .iter()
         .map(|text| text.parse().unwrap())
         .collect();
@@ -330,7 +330,10 @@ fn selectors_are_kinds_and_numbers() {
             .map(|selector| (selector.kind, selector.id))
     };
     assert_eq!(of("TEXT").unwrap(), ("TEXT".into(), None));
-    assert_eq!(of("RTF:-5").unwrap(), ("RTF ".into(), Some("-5".into())));
+    assert_eq!(of("RTF:-5").unwrap(), ("RTF ".into(), Some(-5)));
+    for same in ["TEXT:5000", "TEXT:+5000", "TEXT:05000"] {
+        assert_eq!(of(same).unwrap(), ("TEXT".into(), Some(5000)), "{same}");
+    }
     for wrong in ["", "TEXTS", "TEXT:x", ":1", "TEXT:99999"] {
         assert_eq!(of(wrong).unwrap_err().kind(), Kind::Invalid, "{wrong}");
     }

@@ -20,13 +20,14 @@ pub struct Selector {
     /// The kind, four characters; `RTF` is short for `RTF `.
     pub kind: String,
     /// The number. `None`: all.
-    pub id: Option<String>,
+    pub id: Option<i16>,
 }
 
 impl Selector {
     /// Returns true if `resource` is selected.
     pub fn selects(&self, resource: &Resource) -> bool {
-        resource.kind == self.kind && self.id.as_ref().is_none_or(|id| *id == resource.id)
+        let has_id = |id| resource.id.parse::<i16>() == Ok(id);
+        resource.kind == self.kind && self.id.is_none_or(has_id)
     }
 }
 
@@ -35,20 +36,20 @@ impl std::str::FromStr for Selector {
 
     /// Parses `TEXT` or `TEXT:5000`.
     fn from_str(text: &str) -> Result<Self> {
-        let (kind, id) = text
-            .split_once(':')
-            .map_or((text, None), |(kind, id)| (kind, Some(id)));
+        let (kind, id) = match text.split_once(':') {
+            None => (text, Ok(None)),
+            Some((kind, id)) => (kind, id.parse::<i16>().map(Some)),
+        };
         let kind = format!("{kind:4}");
-        let is_number = id.is_none_or(|id| id.parse::<i16>().is_ok());
-        if kind.chars().count() != 4 || kind.trim().is_empty() || !is_number {
-            let message = "invalid resource: expected a type of four characters and optionally a \
-                           number, as in TEXT:5000";
-            return Err(Error::invalid("resource", message).named(text));
+        let is_kind = kind.chars().count() == 4 && !kind.trim().is_empty();
+        match id {
+            Ok(id) if is_kind => Ok(Self { kind, id }),
+            _ => {
+                let message = "invalid resource: expected a type of four characters and \
+                               optionally a number, as in TEXT:5000";
+                Err(Error::invalid("resource", message).named(text))
+            }
         }
-        Ok(Self {
-            kind,
-            id: id.map(str::to_owned),
-        })
     }
 }
 
@@ -184,11 +185,8 @@ pub const OWN: [&str; 2] = ["blkx", "plst"];
 pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
     for selector in which {
         let name = || {
-            selector.kind.clone()
-                + &selector
-                    .id
-                    .as_ref()
-                    .map_or_else(String::new, |id| format!(":{id}"))
+            let id = selector.id.map_or_else(String::new, |id| format!(":{id}"));
+            format!("{}{id}", selector.kind)
         };
         if selector.kind == "blkx" {
             let message = "cannot remove the block tables, the index of the disk";

@@ -54,10 +54,7 @@ impl Extract {
             .iter()
             .find(|which| !resources.iter().any(|resource| which.selects(resource)))
         {
-            let id = missing
-                .id
-                .as_ref()
-                .map_or_else(String::new, |id| format!(":{id}"));
+            let id = missing.id.map_or_else(String::new, |id| format!(":{id}"));
             let image = std::path::Path::new(&self.from.image);
             let error = Error::not_found("resource", format!("{}{id}", missing.kind));
             let hint = format!(
