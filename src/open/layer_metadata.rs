@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use plist::{Dictionary, Value};
 use uuid::Uuid;
@@ -11,6 +10,7 @@ use super::LAYER;
 use crate::address::redacted;
 use crate::container::asif::{Asif, Metadata};
 use crate::container::stack::{Identity, Link, Role};
+use crate::fs::Timestamp;
 use crate::{Error, Result};
 
 const BELOW: &str = "bandsaw";
@@ -48,11 +48,11 @@ impl ParentNote {
             .to_string_lossy()
             .into_owned();
         let meta = path.metadata().ok().filter(std::fs::Metadata::is_file);
-        let since = meta.and_then(|meta| meta.modified().ok()).map(seconds);
+        let modified = meta.and_then(|meta| meta.modified().ok());
         Self {
             below,
             size,
-            modified: since,
+            modified: modified.map(|time| Timestamp::from(time).seconds),
         }
     }
 
@@ -84,15 +84,6 @@ impl ParentNote {
                 then.below
             )
         }))
-    }
-}
-
-fn seconds(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        Err(before) => {
-            i64::try_from(before.duration().as_secs()).map_or(i64::MIN, i64::wrapping_neg)
-        }
     }
 }
 

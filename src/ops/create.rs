@@ -10,7 +10,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use uuid::Uuid;
 
@@ -554,11 +553,9 @@ impl PlannedContents {
     }
 }
 
+/// Returns the present time in whole seconds.
 pub(super) fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    Timestamp::from_seconds(Timestamp::now().seconds)
 }
 
 fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progress) -> Result<Tree> {

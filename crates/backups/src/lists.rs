@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bandsaw::container::property_list;
 use bandsaw::fs::Timestamp;
@@ -193,11 +193,5 @@ fn malformed(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
 
 fn time(value: &Value) -> Option<Timestamp> {
     let time: SystemTime = value.as_date()?.into();
-    let seconds = |distance: std::time::Duration| i64::try_from(distance.as_secs()).ok();
-    Some(Timestamp::from_seconds(
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(since) => seconds(since)?,
-            Err(before) => seconds(before.duration())?.checked_neg()?,
-        },
-    ))
+    Some(Timestamp::from_seconds(Timestamp::from(time).seconds))
 }

@@ -1,6 +1,7 @@
 //! Points in time.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A point in time. Displayed as RFC 3339 in UTC, `2024-03-01T12:34:56Z`, with nine decimals if
 /// needed.
@@ -29,6 +30,11 @@ impl Timestamp {
     /// Returns the timestamp of a whole second.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self { seconds, nanos: 0 }
+    }
+
+    /// Returns the time of the clock.
+    pub fn now() -> Self {
+        SystemTime::now().into()
     }
 
     /// Returns the date and time of day in UTC.
@@ -60,6 +66,28 @@ impl Timestamp {
             hour: small(rest / 3_600),
             minute: small(rest / 60 % 60),
             second: small(rest % 60),
+        }
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Self {
+                seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+                nanos: since.subsec_nanos(),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+                match before.subsec_nanos() {
+                    0 => Self { seconds, nanos: 0 },
+                    nanos => Self {
+                        seconds: seconds - 1,
+                        nanos: 1_000_000_000 - nanos,
+                    },
+                }
+            }
         }
     }
 }
@@ -109,6 +137,19 @@ impl fmt::Display for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn system_times_before_1970_are_negative() {
+        let half = std::time::Duration::from_millis(500);
+        for (time, seconds, nanos) in [
+            (UNIX_EPOCH, 0, 0),
+            (UNIX_EPOCH + half, 0, 500_000_000),
+            (UNIX_EPOCH - half, -1, 500_000_000),
+            (UNIX_EPOCH - half * 2, -1, 0),
+        ] {
+            assert_eq!(Timestamp::from(time), Timestamp { seconds, nanos });
+        }
+    }
 
     #[test]
     fn dates_go_back_and_forth() {

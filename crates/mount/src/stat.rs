@@ -93,26 +93,6 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanos: since.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp { seconds, nanos: 0 },
-                nanos => Timestamp {
-                    seconds: seconds - 1,
-                    nanos: 1_000_000_000 - nanos,
-                },
-            }
-        }
-    }
-}
-
 /// Converts macOS's device number, with the major number in the top 8 bits, to FUSE's encoding of
 /// Linux's: minor, major, minor.
 fn linux_device(device: u32) -> u32 {
@@ -141,7 +121,7 @@ mod tests {
                     seconds: time,
                     nanos,
                 };
-                assert_eq!(timestamp(system_time(time)), time);
+                assert_eq!(Timestamp::from(system_time(time)), time);
             }
         }
         // makedev(8, 1), and a minor number above 255.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bandsaw::device::AfterDiscard;
 use bandsaw::fs::{
@@ -198,7 +197,8 @@ impl NativeVolume {
             ..PutOptions::default()
         };
         let done = progress::run(py, progress, |progress| {
-            let tree = items(&sources, now(), &FolderOptions::default(), progress)?;
+            let now = Timestamp::from_seconds(Timestamp::now().seconds);
+            let tree = items(&sources, now, &FolderOptions::default(), progress)?;
             put(&tree, &**fs, &path, &options, progress)
         })?;
         Ok(map! {
@@ -405,12 +405,6 @@ fn remove_all(
         }
     }
     Ok(())
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs());
-    Timestamp::from_seconds(i64::try_from(seconds).unwrap_or(0))
 }
 
 fn timestamp(nanoseconds: i128) -> PyResult<Timestamp> {

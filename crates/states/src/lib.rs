@@ -31,7 +31,7 @@ pub use forget::{Forgotten, Policy, forget};
 pub use keep::{Check, KeepOptions, KeepPlan, KeepReport, SETTLED, keep, plan_keep};
 pub use manifest::{Manifest, Soundness, StateFile};
 pub use roll_back::{RollBackPlan, RolledBack, roll_back, roll_back_plan};
-pub use scrub::{Finding, ScrubOptions, Scrubbed, scrub};
+pub use scrub::{Finding, ScrubOptions, Scrubbed, nanos_now, scrub};
 pub use shelf::{Condition, Shelf, State};
 pub use status::{Status, status};
 pub use swap::{Phase, commit, undo};

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bandsaw::fs::Timestamp;
 use bandsaw::sync::Mutex;
@@ -72,9 +71,7 @@ impl fmt::Display for Visitor {
 
 /// Returns the present time in whole seconds.
 pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs());
-    Timestamp::from_seconds(i64::try_from(seconds).unwrap_or(i64::MAX))
+    Timestamp::from_seconds(Timestamp::now().seconds)
 }
 
 impl ChangeLog {

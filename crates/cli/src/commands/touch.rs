@@ -1,7 +1,6 @@
 //! `bandsaw touch`: file times and empty files.
 
 use std::ffi::OsString;
-use std::time::SystemTime;
 
 use bandsaw::fs::{Change, NewKind, NewNode, Timestamp};
 use bandsaw::{Error, Reason};
@@ -38,7 +37,7 @@ pub(crate) struct Touch {
 impl Touch {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let (address, paths) = change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
-        let date = Timestamp::from_seconds(self.date.unwrap_or_else(now));
+        let date = Timestamp::from_seconds(self.date.unwrap_or_else(|| Timestamp::now().seconds));
         change::report(&address, &self.opening, output, |fs| {
             let mut touched = Vec::with_capacity(paths.len());
             for path in &paths {
@@ -79,11 +78,4 @@ impl Touch {
 fn seconds(text: &str) -> Result<i64, &'static str> {
     text.parse()
         .map_err(|_| "expected whole seconds since 1970-01-01 UTC, such as 1000000000 (`date +%s` prints them)")
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -11,7 +11,7 @@ mod record_locks;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bandsaw::container::sparsebundle;
 use bandsaw::device::Access;
@@ -24,7 +24,8 @@ use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{BackupState, Backups, BundleLists, volumes_of};
 use bandsaw_states::{
-    BundleFolder, Listing, SETTLED, Shelf, Soundness, Status, fingerprint, newest_change, status,
+    BundleFolder, Listing, SETTLED, Shelf, Soundness, Status, fingerprint, nanos_now, newest_change,
+    status,
 };
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -640,14 +641,6 @@ fn has_undo(path: &Path) -> bool {
     undo.push(".undo");
     let meta = fs::symlink_metadata(undo);
     !meta.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
-/// Returns the time of the clock, in nanoseconds since 1970.
-fn nanos_now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    })
 }
 
 /// Returns the free bytes of the file system at `path` for its users; `None` if unknown.

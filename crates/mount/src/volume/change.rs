@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use bandsaw::error::Place;
 use bandsaw::fs::{
     Attributes, Change, ExistingTarget, FileKind, FileSystemMut, NewKind, NewNode, NodeId,
+    Timestamp,
 };
 use bandsaw::{Kind, Reason, Result};
 use fuser::{Errno, RenameFlags, Request, TimeOrNow};
@@ -263,8 +264,8 @@ impl VolumeFs {
         if mode.is_none() && (uid.is_some() || gid.is_some()) {
             mode = unprivileged(&found);
         }
-        let limited = |time| {
-            let time = stat::timestamp(time);
+        let limited = |time: SystemTime| {
+            let time = Timestamp::from(time);
             self.epoch.map_or(time, |epoch| time.min(epoch))
         };
         let moment = |time: &Option<TimeOrNow>| {

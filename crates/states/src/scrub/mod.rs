@@ -225,7 +225,7 @@ impl Run<'_> {
     }
 
     fn band(&self, name: &str, file: &Identity, progress: &dyn Progress) -> Result<()> {
-        let now = now();
+        let now = nanos_now();
         let hash = match hash_existing(self.bundle.store(), name, progress) {
             Ok((hash, _)) => Some(hash),
             Err(error) if error.kind() == Kind::Io => None,
@@ -290,7 +290,7 @@ impl Run<'_> {
 }
 
 /// Returns the time of the clock, in nanoseconds since 1970.
-fn now() -> i64 {
+pub fn nanos_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bandsaw::address::Address;
 use bandsaw::fs::Timestamp;
@@ -173,13 +172,9 @@ impl ReadBackups {
     }
 }
 
-/// Returns the present time.
+/// Returns the present time in whole seconds.
 pub(crate) fn now() -> Timestamp {
-    let seconds = |distance: std::time::Duration| i64::try_from(distance.as_secs()).unwrap_or(0);
-    Timestamp::from_seconds(match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => seconds(since),
-        Err(before) => -seconds(before.duration()),
-    })
+    Timestamp::from_seconds(Timestamp::now().seconds)
 }
 
 /// Splits `DATE[:/PATH]`.

@@ -1,7 +1,6 @@
 //! The state of a writable volume, modified by one thread at a time; operations are atomic.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use zerocopy::IntoBytes;
 
@@ -205,15 +204,7 @@ impl Volume {
 
     /// Returns the time for timestamps of changes.
     pub(super) fn now(&self) -> Timestamp {
-        self.options.now.unwrap_or_else(|| {
-            let since = SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default();
-            Timestamp {
-                seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-                nanos: since.subsec_nanos(),
-            }
-        })
+        self.options.now.unwrap_or_else(Timestamp::now)
     }
 
     /// Returns the time for timestamps of changes in on-disk form.

@@ -1,7 +1,6 @@
 //! The volume as changed by one thread at a time: atomic operations.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use zerocopy::big_endian::U16;
 
@@ -151,12 +150,9 @@ impl Volume {
 
     /// Returns the time to be recorded for changes.
     pub(super) fn now(&self) -> Timestamp {
-        self.options.now.unwrap_or_else(|| {
-            let since = SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default();
-            Timestamp::from_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
-        })
+        self.options
+            .now
+            .unwrap_or_else(|| Timestamp::from_seconds(Timestamp::now().seconds))
     }
 
     /// Returns true if the dates of the volume's header and of new records count from 1970. Each
