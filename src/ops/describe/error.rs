@@ -2,8 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
+use crate::Error;
 use crate::error::Place;
-use crate::{Error, Kind};
 
 /// An error.
 #[derive(Debug, Clone, Serialize)]
@@ -42,7 +42,7 @@ impl ErrorInfo {
     pub fn new(error: &Error) -> Self {
         let (offset, name) = place(error);
         Self {
-            kind: kind_name(error.kind()),
+            kind: error.kind().name(),
             reason: error.reason().map(|reason| code(reason.name())),
             exit: None,
             message: error.to_string(),
@@ -72,25 +72,6 @@ pub(super) fn place(error: &Error) -> (Option<u64>, Option<String>) {
         Place::None => (None, None),
         Place::Offset(offset) => (Some(*offset), None),
         Place::Name(name) => (None, Some(name.clone())),
-    }
-}
-
-/// Returns the stable name of a kind, for programs.
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Io => "io",
-        Kind::Corrupt => "corrupt",
-        Kind::Unsupported => "unsupported",
-        Kind::WrongKey => "wrong_key",
-        Kind::OutOfRange => "out_of_range",
-        Kind::ReadOnly => "read_only",
-        Kind::NotFound => "not_found",
-        Kind::Conflict => "conflict",
-        Kind::Limit => "limit",
-        Kind::Invalid => "invalid",
-        Kind::Undecided => "undecided",
-        Kind::Cancelled => "cancelled",
-        _ => "other",
     }
 }
 

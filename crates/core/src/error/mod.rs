@@ -44,6 +44,26 @@ pub enum Kind {
     Cancelled,
 }
 
+impl Kind {
+    /// Returns the name for programs, in JSON and elsewhere; it does not change.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::Corrupt => "corrupt",
+            Self::Unsupported => "unsupported",
+            Self::WrongKey => "wrong_key",
+            Self::OutOfRange => "out_of_range",
+            Self::ReadOnly => "read_only",
+            Self::NotFound => "not_found",
+            Self::Conflict => "conflict",
+            Self::Limit => "limit",
+            Self::Invalid => "invalid",
+            Self::Undecided => "undecided",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// Defines [`Reason`] with a name for each cause, and the list of all.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
