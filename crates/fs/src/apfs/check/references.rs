@@ -6,15 +6,12 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 
 use super::blocks::{BlockUsers, User};
+use super::omap::Scope;
 use super::report::{Report, wrong};
 use super::tree::{Leaf, Physical, TreeWalk};
 use crate::apfs::btree::{Key, TreeKind};
-use crate::apfs::layout::{
-    ExtentRefRaw, FileId, Oid, UPDATE_OWNER, Xid, extent_ref_kind, record_type,
-};
-use crate::apfs::store::Store;
+use crate::apfs::layout::{ExtentRefRaw, FileId, Oid, UPDATE_OWNER, extent_ref_kind, record_type};
 use bandsaw_core::Result;
-use bandsaw_core::progress::Progress;
 
 const LAYER: &str = "apfs extent references";
 /// Maximum number of runs that are reported individually.
@@ -40,11 +37,17 @@ impl References {
     pub(super) fn add_tree(
         &mut self,
         root: Oid,
-        (store, newest, progress): (&Store, Xid, &dyn Progress),
-        volume: u32,
+        scope: &Scope<'_>,
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
+        let Scope {
+            store,
+            progress,
+            volume,
+            newest,
+            ..
+        } = *scope;
         let walk = TreeWalk {
             store,
             kind: TreeKind::ExtentReferences,

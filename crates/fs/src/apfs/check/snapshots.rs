@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::blocks::{BlockUsers, User};
-use super::omap::CheckedObjects;
+use super::omap::{CheckedObjects, Scope};
 use super::report::{Report, wrong};
 use super::tree::{Physical, TreeWalk};
 use crate::apfs::btree::{Key, TreeKind};
 use crate::apfs::container::read_volume;
 use crate::apfs::layout::{
-    KeyRest, Oid, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, VolumeRaw, Xid, record_type,
+    KeyRest, Oid, SNAPSHOT_NAMES_ID, SnapshotNameRaw, SnapshotRaw, VolumeRaw, record_type,
     snapshot_flags,
 };
 use crate::apfs::store::Store;
 use bandsaw_core::Result;
-use bandsaw_core::progress::Progress;
 use zerocopy::FromBytes;
 
 const LAYER: &str = "apfs snapshots";
@@ -35,11 +34,17 @@ pub(super) struct SnapshotRecord {
 pub(super) fn read(
     raw: &VolumeRaw,
     objects: &CheckedObjects,
-    (store, newest, progress): (&Store, Xid, &dyn Progress),
-    volume: u32,
+    scope: &Scope<'_>,
     blocks: &mut BlockUsers,
     report: &mut Report<'_>,
 ) -> Result<(Vec<SnapshotRecord>, u64)> {
+    let Scope {
+        store,
+        progress,
+        volume,
+        newest,
+        ..
+    } = *scope;
     let (mut found, mut names) = (Vec::<SnapshotRecord>::new(), BTreeMap::new());
     let walk = TreeWalk {
         store,

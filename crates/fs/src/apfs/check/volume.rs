@@ -44,6 +44,15 @@ struct SnapshotState<'s> {
     whose: String,
 }
 
+/// The parts of a volume that the check of a state needs.
+struct Known<'a> {
+    references: &'a References,
+    /// `None` if the volume is not encrypted, or cannot be unlocked.
+    cipher: Option<&'a Arc<VolumeCipher>>,
+    /// True if the volume is not encrypted, or is unlocked.
+    is_readable: bool,
+}
+
 /// Reads the superblock of a volume; `None` if it cannot be read, which has been reported.
 pub(super) fn superblock(
     checker: &Checker<'_>,
@@ -122,9 +131,7 @@ impl VolumeCheck<'_, '_> {
                 self.unsupported("encryption is in progress; files were not checked"),
             ));
         }
-        let around = (scope.store, scope.newest, scope.progress);
-        let (snapshots, mut own) =
-            snapshots::read(&self.raw, &objects, around, self.number, blocks, report)?;
+        let (snapshots, mut own) = snapshots::read(&self.raw, &objects, &scope, blocks, report)?;
         // The trees of references come before the files, which are compared with them, and in the order
         // of their snapshots: each has the extents that came since the one before.
         let mut references = References::default();
@@ -132,7 +139,7 @@ impl VolumeCheck<'_, '_> {
         for snapshot in &snapshots {
             let has_tree = snapshot.references.is_some();
             if has_tree {
-                references.add_tree(snapshot.references, around, self.number, blocks, report)?;
+                references.add_tree(snapshot.references, &scope, blocks, report)?;
             }
             kept.push(
                 snapshot
@@ -141,13 +148,8 @@ impl VolumeCheck<'_, '_> {
                     .filter(|_| has_tree),
             );
         }
-        references.add_tree(
-            self.raw.extent_ref_tree_oid.into(),
-            around,
-            self.number,
-            blocks,
-            report,
-        )?;
+        let own_tree = self.raw.extent_ref_tree_oid.into();
+        references.add_tree(own_tree, &scope, blocks, report)?;
         self.others(&mut objects, report)?;
         // A volume without its key is checked as far as it is not encrypted; damaged keys are damage.
         let (cipher, unseen) = match self.checker.cipher(&self.raw) {
@@ -159,36 +161,24 @@ impl VolumeCheck<'_, '_> {
             }
             Err(error) => (None, Some(Some(error))),
         };
-        let known = unseen.is_none();
-        if known {
+        let known = Known {
+            references: &references,
+            cipher: cipher.as_ref(),
+            is_readable: unseen.is_none(),
+        };
+        if known.is_readable {
             let live = SnapshotState {
                 raw: &self.raw,
                 xid: scope.newest,
                 references: Some(references.trees().saturating_sub(1)),
                 whose: format!("the files of volume {}", self.number),
             };
-            own += self.state(
-                &live,
-                &mut objects,
-                &references,
-                cipher.as_ref(),
-                blocks,
-                report,
-            )?;
+            own += self.state(&live, &known, &mut objects, blocks, report)?;
         }
         for (snapshot, kept) in snapshots.iter().zip(kept) {
-            own += self.snapshot(
-                snapshot,
-                kept,
-                known,
-                &mut objects,
-                &references,
-                cipher.as_ref(),
-                blocks,
-                report,
-            )?;
+            own += self.snapshot(snapshot, kept, &known, &mut objects, blocks, report)?;
         }
-        if known {
+        if known.is_readable {
             objects.report_unused(
                 self.number,
                 !blocks.incomplete && !self.has_unknown_trees(),
@@ -400,9 +390,8 @@ impl VolumeCheck<'_, '_> {
     fn state(
         &self,
         state: &SnapshotState<'_>,
+        known: &Known<'_>,
         objects: &mut CheckedObjects,
-        references: &References,
-        cipher: Option<&Arc<VolumeCipher>>,
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {
@@ -450,7 +439,7 @@ impl VolumeCheck<'_, '_> {
                 &mut Virtual {
                     objects,
                     limit: state.xid,
-                    cipher: cipher.map(|cipher| &**cipher),
+                    cipher: known.cipher.map(|cipher| &**cipher),
                 },
                 report,
                 &mut each,
@@ -468,11 +457,11 @@ impl VolumeCheck<'_, '_> {
         }
         let counts = files.finish(report);
         if report.has_subjects(first) {
-            self.name_files(state, cipher, first, report);
+            self.name_files(state, known.cipher, first, report);
         }
         self.check_counts(state, &counts, files.highest, report);
         if let Some(tree) = state.references {
-            references.compare(tree, &files.extents, &state.whose, report);
+            known.references.compare(tree, &files.extents, &state.whose, report);
         }
         Ok(own)
     }
@@ -585,15 +574,12 @@ impl VolumeCheck<'_, '_> {
     }
 
     /// Checks a snapshot: its superblock, and its files if they can be read.
-    #[expect(clippy::too_many_arguments, reason = "what is gathered of a volume")]
     fn snapshot(
         &self,
         snapshot: &SnapshotRecord,
         references: Option<usize>,
-        known: bool,
+        known: &Known<'_>,
         objects: &mut CheckedObjects,
-        all: &References,
-        cipher: Option<&Arc<VolumeCipher>>,
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<u64> {
@@ -611,7 +597,7 @@ impl VolumeCheck<'_, '_> {
         if raw.integrity_oid.get() != 0 {
             report.keep(objects.use_object(raw.integrity_oid.into(), Xid(snapshot.xid)))?;
         }
-        if !known {
+        if !known.is_readable {
             return Ok(0);
         }
         let whose = format!(
@@ -624,7 +610,7 @@ impl VolumeCheck<'_, '_> {
             references,
             whose,
         };
-        self.state(&state, objects, all, cipher, blocks, report)
+        self.state(&state, known, objects, blocks, report)
     }
 }
 
