@@ -80,6 +80,16 @@ impl Manifest {
             .fold(0, |sum, file| sum.saturating_add(file.len))
     }
 
+    /// Returns true if another state has files of the same names with the same contents.
+    pub fn has_same_files(&self, other: &Self) -> bool {
+        self.contents().eq(other.contents())
+    }
+
+    /// Returns the names of the files, each with the hash of its contents.
+    fn contents(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.files.iter().map(|(name, file)| (name, &file.hash))
+    }
+
     pub(crate) fn put(&self, store: &dyn HostStore, folder: &str) -> Result<()> {
         sealed::put(store, &format!("{folder}{STATE}"), FORMAT, self)
     }

@@ -76,13 +76,6 @@ fn corrupt(why: &'static str, name: &str) -> Error {
     Error::new(Kind::Corrupt, LAYER, why).named(name)
 }
 
-/// Returns true if two states have the same files with the same contents.
-fn is_same(one: &Manifest, other: &Manifest) -> bool {
-    let contents = |(name, file): (&String, &StateFile)| (name.clone(), file.hash.clone());
-    let (one, other) = (one.files.iter(), other.files.iter());
-    one.map(contents).eq(other.map(contents))
-}
-
 /// Sends the state `id`, or the newest sound one, to a bundle in a bucket, of which it becomes a
 /// snapshot. Only contents that the bundle does not have are sent, and all of these are read again. An
 /// interrupted run is resumed.
@@ -110,7 +103,7 @@ pub fn send_to_bucket(
     };
     if remote.snapshots().iter().any(|one| one.name == id) {
         let there = Record::get(&*open(Access::ReadOnly, Some(&id))?)?;
-        return match there.is_some_and(|there| is_same(&there.manifest, &manifest)) {
+        return match there.is_some_and(|there| there.manifest.has_same_files(&manifest)) {
             true => Ok(nothing),
             false => Err(Error::conflict(LAYER, "another state has this name").named(id)),
         };

@@ -117,7 +117,8 @@ pub fn receive_in(
     };
     let size = new.contents(input, progress)?;
     if let Some(other) = states.iter().find(|state| state.id == id) {
-        return match other.whole().is_some_and(|other| is_same(other, &manifest)) {
+        let is_same = |other: &Manifest| other.has_same_files(&manifest);
+        return match other.whole().is_some_and(is_same) {
             true => Ok(new.done(id, size, manifest.files.len() as u64)),
             false => {
                 let message = "another state has this name";
@@ -128,16 +129,6 @@ pub fn receive_in(
     let shared_files = new.share(progress)?;
     new.finish(&id, next_sequence(&states), progress)?;
     Ok(new.done(id, size, shared_files))
-}
-
-fn is_same(one: &Manifest, other: &Manifest) -> bool {
-    let files = |manifest: &Manifest| -> Vec<(String, String)> {
-        let files = manifest.files.iter();
-        files
-            .map(|(name, file)| (name.clone(), file.hash.clone()))
-            .collect()
-    };
-    files(one) == files(other)
 }
 
 fn damaged(why: &'static str) -> Error {
