@@ -57,7 +57,7 @@ pub use image::volumes_of;
 pub use lists::{BundleLists, Recorded, quota_of_share};
 pub use merged::Merged;
 pub use opened::{Located, OpenBackup};
-pub use versions::{Version, Versions, versions};
+pub use versions::{Version, Versions, is_same_version, versions};
 
 /// Layer name in the errors of this crate.
 const LAYER: &str = "backups";

@@ -1,6 +1,6 @@
 //! The versions of an object over all backups.
 
-use bandsaw::fs::{Attributes, FileKind, NodeId, Timestamp};
+use bandsaw::fs::{Attributes, FileKind};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
 
@@ -28,14 +28,18 @@ pub struct Versions {
     pub unread: Vec<(usize, Error)>,
 }
 
-/// Properties in which two versions differ. A folder's entries do not make a version.
-fn identity(of: &Attributes) -> (NodeId, FileKind, u64, u64, Option<Timestamp>) {
-    let size = if of.kind == FileKind::Folder {
-        0
-    } else {
-        of.size
+/// Returns true if an object is the same version in two states. A folder's entries do not make a
+/// version.
+pub fn is_same_version(a: &Attributes, b: &Attributes) -> bool {
+    let of = |one: &Attributes| {
+        let size = if one.kind == FileKind::Folder {
+            0
+        } else {
+            one.size
+        };
+        (one.id, one.kind, size, one.resource_size, one.modified)
     };
-    (of.id, of.kind, size, of.resource_size, of.modified)
+    of(a) == of(b)
 }
 
 /// Returns the versions of the object at `path` over all backups; see
@@ -51,12 +55,11 @@ pub fn versions(backups: &Backups, path: &str, progress: &dyn Progress) -> Resul
         match located {
             Ok(None) => found.absent.push(number),
             Ok(Some(located)) => {
-                let same = identity(&located.attributes);
                 // A version returns when it is restored, so not only the last is compared.
                 let known = found.versions.iter_mut().rev();
                 match known
                     .into_iter()
-                    .find(|one| identity(&one.attributes) == same)
+                    .find(|one| is_same_version(&one.attributes, &located.attributes))
                 {
                     Some(version) => version.backups.push(number),
                     None => found.versions.push(Version {

@@ -10,7 +10,7 @@ use axum::response::Response;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Timestamp};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result as LibraryResult};
-use bandsaw_backups::{Backup, BackupVolume, Backups, versions, volumes_of};
+use bandsaw_backups::{Backup, BackupVolume, Backups, is_same_version, versions, volumes_of};
 use maud::{Markup, html};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -200,7 +200,7 @@ impl Timeline {
                 Err(error) => (None, Some(visible(&error.to_string()))),
             };
             let version = found.as_ref().map(|found| {
-                let same = known.iter().position(|known| is_same(known, found));
+                let same = known.iter().position(|known| is_same_version(known, found));
                 same.unwrap_or_else(|| {
                     known.push(found.clone());
                     known.len() - 1
@@ -234,19 +234,6 @@ impl Timeline {
             problems: Vec::new(),
         })
     }
-}
-
-/// Returns true if an object is the same version in two states.
-fn is_same(a: &Attributes, b: &Attributes) -> bool {
-    let of = |one: &Attributes| {
-        let size = if one.kind == FileKind::Folder {
-            0
-        } else {
-            one.size
-        };
-        (one.id, one.kind, size, one.resource_size, one.modified)
-    };
-    of(a) == of(b)
 }
 
 /// Shows the states of a volume, and what they have at a path.
