@@ -39,7 +39,7 @@ pub use transfer::{
     Have, OpenBucket, Received, Sent, have, have_in, receive, receive_from_bucket, receive_in,
     send, send_to_bucket, send_to_folder,
 };
-pub use verification::{Reset, reset_verification, verification_state};
+pub use verification::{REFUSED, Reset, reset_verification, verification_state};
 
 const LAYER: &str = "states";
 

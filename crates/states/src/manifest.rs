@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use bandsaw::container::sparsebundle::STATE;
+use bandsaw::open::{Conclusion, Contents, Examination};
 use bandsaw::store::{HostStore, check_name};
+use bandsaw::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::bundle::Identity;
 use crate::sealed::{self, Found};
-use bandsaw::Result;
 
 /// Version of the format. States of another version are neither used nor removed.
 pub(crate) const FORMAT: u64 = 1;
@@ -30,6 +31,27 @@ pub enum Soundness {
 }
 
 impl Soundness {
+    /// Returns the soundness of a bundle by its check. Fails if the check could not be made.
+    pub fn of(examined: Result<Examination>) -> Result<Self> {
+        match examined {
+            Ok(found) => Ok(match found.conclusion() {
+                Conclusion::Damaged => Self::Damaged,
+                Conclusion::Warned if found.is_in_doubt => Self::Damaged,
+                Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => Self::Locked,
+                Conclusion::Unknown(_) | Conclusion::Unchecked => Self::Unknown,
+                // Nothing of a backup was found that could be sound.
+                _ if found.contents == Some(Contents::Blank) => Self::Unknown,
+                Conclusion::Warned | Conclusion::Sound => Self::Sound,
+            }),
+            Err(error) => match error.kind() {
+                Kind::Corrupt | Kind::Undecided => Ok(Self::Damaged),
+                Kind::WrongKey => Ok(Self::Locked),
+                Kind::Unsupported => Ok(Self::Unknown),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// Returns the name for programs and people.
     pub const fn name(self) -> &'static str {
         match self {

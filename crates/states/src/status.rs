@@ -6,11 +6,8 @@ use crate::bundle::{BundleFolder, INFO};
 use crate::manifest::Soundness;
 use crate::shelf::{Shelf, State};
 use crate::swap::{Phase, Plan};
-use crate::verification::verification_state;
+use crate::verification::{REFUSED, verification_state};
 use crate::{Change, LAYER};
-
-/// The state of verification with which macOS refuses a bundle.
-const REFUSED: i64 = 2;
 
 /// The next step, the most urgent one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,6 +13,9 @@ use crate::bundle::{BundleFolder, Identity};
 use crate::swap::{self, Phase, Plan, Step};
 use crate::{Change, LAYER};
 
+/// The state of verification with which macOS refuses a bundle.
+pub const REFUSED: i64 = 2;
+
 /// The lists with the state.
 pub(crate) const MACHINE: [&str; 2] = [
     "com.apple.TimeMachine.MachineID.plist",
@@ -32,8 +35,8 @@ pub struct Reset {
     pub resumed: bool,
 }
 
-/// Returns the state of verification that macOS recorded: 0 if nothing is wrong, 2 if it refuses the
-/// bundle. `None`: the bundle has no such list, or the list has no state.
+/// Returns the state of verification that macOS recorded: 0 if nothing is wrong, [`REFUSED`] if it
+/// refuses the bundle. `None`: the bundle has no such list, or the list has no state.
 pub fn verification_state(bundle: &BundleFolder) -> Result<Option<i64>> {
     let Some(list) = read(bundle.store(), MACHINE[0])? else {
         return Ok(None);

@@ -74,7 +74,6 @@ pub(crate) use complete::{Candidates, ShellCompletion, set_other_program};
 pub(crate) use create::{Create, epoch};
 pub(crate) use dmg::is_bundle;
 pub(crate) use info::Info;
-pub(crate) use timemachine::soundness;
 
 use std::ffi::OsString;
 

@@ -20,7 +20,7 @@ use bandsaw_states::{
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
-use super::timemachine::{now, soundness};
+use super::timemachine::now;
 use crate::container_args;
 use crate::failure::Outcome;
 use crate::health::{self, Depth, Health, HealthOptions, OpenFiles, Verdict, on_sound};
@@ -335,7 +335,7 @@ impl Watch {
             return Ok(watched);
         }
         let options = self.opening.options(Access::ReadOnly);
-        let check = |folder: &Path| soundness(open::examine(folder, &options, bar));
+        let check = |folder: &Path| Soundness::of(open::examine(folder, &options, bar));
         if config.keep && !matches!(next, Status::Kept(_)) {
             // A bundle that is not sound gets no state.
             let refused = bandsaw::sync::Mutex::new(None);

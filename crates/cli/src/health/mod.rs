@@ -24,8 +24,8 @@ use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{BackupState, Backups, BundleLists, volumes_of};
 use bandsaw_states::{
-    BundleFolder, Listing, SETTLED, Shelf, Soundness, Status, fingerprint, nanos_now, newest_change,
-    status,
+    BundleFolder, Listing, REFUSED, SETTLED, Shelf, Soundness, Status, fingerprint, nanos_now,
+    newest_change, status,
 };
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,6 @@ pub(crate) use self::causes::Samba;
 use self::known::{Contents, KnownBundle};
 pub(crate) use self::notify::{run_key, run_on_change};
 pub(crate) use self::open_files::OpenFiles;
-use crate::commands::soundness;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -43,8 +42,6 @@ use crate::text::counted;
 
 /// Number of folders below the one that is named in which bundles are looked for.
 const DEPTH: usize = 4;
-/// The state of verification with which macOS refuses a bundle.
-const REFUSED: i64 = 2;
 /// Folders of file servers that hold copies or metadata.
 const SKIPPED: [&str; 5] = [
     "@eaDir",
@@ -506,7 +503,7 @@ impl Health {
                 first.map_or_else(String::new, |problem| problem.error.to_string())
             }
         };
-        let verdict = Verdict::of(soundness(examined)?);
+        let verdict = Verdict::of(Soundness::of(examined)?);
         if verdict != Verdict::Sound {
             let reason = match (reason.is_empty(), verdict) {
                 (true, Verdict::Locked) => "encrypted: no passphrase was given".to_owned(),

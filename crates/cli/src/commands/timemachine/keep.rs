@@ -9,7 +9,7 @@ use bandsaw_states::{KeepOptions, Soundness, keep, plan_keep};
 use clap::Args;
 use serde::Serialize;
 
-use super::{StatesArgs, soundness, timestamp};
+use super::{StatesArgs, timestamp};
 use crate::failure::{Advise, Failure, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
@@ -89,7 +89,7 @@ impl Keep {
         }
         let bar = Bar::new(output);
         let check = |path: &Path| {
-            soundness(open::examine(
+            Soundness::of(open::examine(
                 path,
                 &self.opening.options(Access::ReadOnly),
                 &bar,

@@ -28,8 +28,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::Kind;
 use bandsaw::fs::Timestamp;
-use bandsaw::open::{Conclusion, Contents, Examination};
-use bandsaw_states::{BundleFolder, Shelf, Soundness};
+use bandsaw_states::{BundleFolder, Shelf};
 use clap::{Args, Subcommand, ValueHint};
 
 use super::run_verb;
@@ -142,25 +141,4 @@ fn open(bundle: &OsString) -> Outcome<BundleFolder> {
 /// Returns a time in nanoseconds since 1970 in whole seconds.
 fn timestamp(nanos: i64) -> Timestamp {
     Timestamp::from_seconds(nanos.div_euclid(1_000_000_000))
-}
-
-/// Returns the soundness of a bundle by its check.
-pub(crate) fn soundness(examined: bandsaw::Result<Examination>) -> bandsaw::Result<Soundness> {
-    match examined {
-        Ok(found) => Ok(match found.conclusion() {
-            Conclusion::Damaged => Soundness::Damaged,
-            Conclusion::Warned if found.is_in_doubt => Soundness::Damaged,
-            Conclusion::Unknown(error) if error.kind() == Kind::WrongKey => Soundness::Locked,
-            Conclusion::Unknown(_) | Conclusion::Unchecked => Soundness::Unknown,
-            // Nothing of a backup was found that could be sound.
-            _ if found.contents == Some(Contents::Blank) => Soundness::Unknown,
-            Conclusion::Warned | Conclusion::Sound => Soundness::Sound,
-        }),
-        Err(error) => match error.kind() {
-            Kind::Corrupt | Kind::Undecided => Ok(Soundness::Damaged),
-            Kind::WrongKey => Ok(Soundness::Locked),
-            Kind::Unsupported => Ok(Soundness::Unknown),
-            _ => Err(error),
-        },
-    }
 }
