@@ -34,7 +34,7 @@ const MAY_USE: [&str; 21] = [
 /// Formats in one folder that must not depend on each other.
 const FORMATS: [&str; 3] = [
     "container: raw sparsebundle sparseimage asif udif stack",
-    "fs: hfsplus apfs core_storage",
+    "fs: hfsplus apfs core_storage foreign",
     "partition: gpt apm mbr",
 ];
 
@@ -270,6 +270,11 @@ mod tests {
                 "crates/fs/src/apfs/omap.rs",
                 "use super::super::hfsplus::x;",
                 "crates/fs/src/apfs/omap.rs:1: fs::apfs::omap must not know fs::hfsplus::x",
+            ),
+            (
+                "crates/fs/src/foreign/fat.rs",
+                "use crate::apfs::x;",
+                "crates/fs/src/foreign/fat.rs:1: fs::foreign::fat must not know fs::apfs::x",
             ),
             (
                 "src/helpers.rs",
