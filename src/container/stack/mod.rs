@@ -43,6 +43,8 @@ pub struct Stack {
     base: Arc<dyn BlockDevice>,
     /// From bottom to top.
     layers: Vec<Arc<dyn Overlay>>,
+    /// The last of the layers, the only one that is written.
+    top: Arc<dyn Overlay>,
     access: Access,
     cache: Option<Cache>,
     /// Locks of the blocks of the topmost layer, held exclusively to copy up a partly written
@@ -76,12 +78,13 @@ impl Stack {
         access: Access,
     ) -> Result<Self> {
         let invalid = |message: String| Err(Error::invalid(LAYER, message));
-        if layers.is_empty() || layers.len() > MAX_LAYERS {
+        let top = layers.last().filter(|_| layers.len() <= MAX_LAYERS);
+        let Some((_, top)) = top.cloned() else {
             return invalid(format!(
                 "invalid stack of {} layers: expected 1 to {MAX_LAYERS}",
                 layers.len()
             ));
-        }
+        };
         let caches = (1..)
             .zip(&layers)
             .filter(|(_, (role, _))| *role == Role::Cache);
@@ -120,6 +123,7 @@ impl Stack {
         Ok(Self {
             base,
             layers,
+            top,
             access,
             cache,
             padding: UnitLocks::default(),
@@ -138,10 +142,7 @@ impl Stack {
     }
 
     fn top(&self) -> &dyn Overlay {
-        match self.layers.last() {
-            Some(top) => &**top,
-            None => unreachable!("a stack requires a layer"),
-        }
+        &*self.top
     }
 
     fn level(&self, level: usize) -> &dyn BlockDevice {
