@@ -17,7 +17,7 @@ use crate::query::Fields;
 use crate::roots::{ImageId, Located, Roots, URL_ROOT};
 use crate::session::{Session, Sessions};
 use crate::token::Token;
-use crate::upload::UploadFolders;
+use crate::visitor_folders::VisitorFolders;
 
 /// Hexadecimal digits of the folder below which all pages are, unless visitors come from elsewhere.
 const FOLDER: usize = 16;
@@ -41,8 +41,8 @@ pub(crate) struct App {
     pub(crate) site: Site,
     pub(crate) login: Option<Login>,
     pub(crate) permissions: Permissions,
-    pub(crate) uploads: UploadFolders,
-    pub(crate) restores: UploadFolders,
+    pub(crate) uploads: VisitorFolders,
+    pub(crate) restores: VisitorFolders,
     pub(crate) upload_turns: Arc<Semaphore>,
     pub(crate) log: ChangeLog,
 }
@@ -136,8 +136,8 @@ impl App {
             login,
             limits,
             permissions: options.permissions.clone(),
-            uploads: UploadFolders::open(&options.permissions.upload_folders)?,
-            restores: UploadFolders::open(&options.permissions.restore_folders)?,
+            uploads: VisitorFolders::open(&options.permissions.upload_folders)?,
+            restores: VisitorFolders::open(&options.permissions.restore_folders)?,
             upload_turns: Arc::new(Semaphore::new(UPLOADS)),
             log: ChangeLog::new(options.permissions.log.clone()),
         };

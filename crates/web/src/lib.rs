@@ -4,7 +4,7 @@
 //! * `request_checks`: every check that a request passes before a page is made.
 //! * `session`, `token`, `password`, `key_ring`: visitors and their secrets.
 //! * `roots`, `open_images`: the files that may be opened, and the images that are open.
-//! * `change`, `change_log`, `upload`: what visitors change, if they may.
+//! * `change`, `change_log`, `upload`, `restore`, `visitor_folders`: what visitors may change.
 //! * `health`: the results of checks.
 //! * `memory`: the bytes that all requests together may hold.
 //! * `pages`, `stream`, `archive`, `job`: what is sent.
@@ -41,6 +41,7 @@ mod tls;
 mod token;
 mod treemap;
 mod upload;
+mod visitor_folders;
 
 pub use options::{AllowedUrls, Bind, Limits, LogSink, Options, Permissions, PublicAddress};
 pub use password::Password;

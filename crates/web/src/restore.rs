@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::LAYER;
 use crate::text;
 use crate::token::Token;
+use crate::visitor_folders::failed;
 
 /// Begin of the names of incomplete restores.
 const TEMPORARY: &str = ".bandsaw-restore-";
@@ -87,8 +88,4 @@ fn exists(name: &str) -> Error {
     Error::conflict(LAYER, text::EXISTS)
         .because(Reason::Exists)
         .named(Path::new(name).display().to_string())
-}
-
-fn failed(doing: &'static str, errno: Errno) -> Error {
-    Error::io(LAYER, doing, std::io::Error::from(errno))
 }

@@ -14,55 +14,18 @@ use rustix::io::Errno;
 use crate::LAYER;
 use crate::text;
 use crate::token::Token;
+use crate::visitor_folders::{VisitorFolders, failed};
 
 /// Maximum length of the name of an uploaded file in bytes.
 const MAX_NAME: usize = 255;
 /// Begin of the names of incomplete files.
 const TEMPORARY: &str = ".bandsaw-upload-";
 
-/// Folders into which visitors may write: upload, or restore.
-#[derive(Debug)]
-pub(crate) struct UploadFolders(Vec<UploadFolder>);
-
-#[derive(Debug)]
-struct UploadFolder {
-    folder: Arc<OwnedFd>,
-    path: PathBuf,
-}
-
-impl UploadFolders {
-    /// Opens the folders, once and for all.
-    pub(crate) fn open(paths: &[PathBuf]) -> Result<Self> {
-        let open = |path: &PathBuf| {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
-                Error::io(LAYER, "open a folder for uploads", io::Error::from(errno)).in_file(path)
-            })?;
-            Ok(UploadFolder {
-                folder: Arc::new(folder),
-                path: path.canonicalize().unwrap_or_else(|_| path.clone()),
-            })
-        };
-        paths.iter().map(open).collect::<Result<_>>().map(Self)
-    }
-
-    /// Returns the paths of the folders, for people.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|folder| &*folder.path)
-    }
-
-    /// Returns the open folder of this number.
-    pub(crate) fn folder(&self, number: usize) -> Result<&OwnedFd> {
-        let missing = || Error::not_found(LAYER, "the folder");
-        let place = self.0.get(number).ok_or_else(missing)?;
-        Ok(&place.folder)
-    }
-
+impl VisitorFolders {
     /// Begins a file in the folder of this number. [`Reason::Exists`] if there is one of this name
     /// and it is not to be replaced.
     pub(crate) fn begin(&self, number: usize, name: &str, replaces: bool) -> Result<Incoming> {
-        let missing = || Error::not_found(LAYER, "the folder for uploads");
-        let place = self.0.get(number).ok_or_else(missing)?;
+        let place = self.get(number)?;
         let found = rustix::fs::statat(&place.folder, name, AtFlags::SYMLINK_NOFOLLOW);
         // Once more at the end, where it is certain.
         if found.is_ok() && !replaces {
@@ -185,10 +148,6 @@ fn exists(folder: &Path, name: &str) -> Error {
         .in_file(folder.join(name))
 }
 
-fn failed(doing: &'static str, errno: Errno) -> Error {
-    Error::io(LAYER, doing, io::Error::from(errno))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -221,7 +180,7 @@ mod tests {
     #[test]
     fn files_arrive_whole_or_not_at_all() {
         let scratch = tempfile::tempdir().unwrap();
-        let folders = UploadFolders::open(&[scratch.path().to_owned()]).unwrap();
+        let folders = VisitorFolders::open(&[scratch.path().to_owned()]).unwrap();
         let count = || fs::read_dir(scratch.path()).unwrap().count();
         let incoming = folders.begin(0, "a.dmg", false).unwrap();
         append(incoming.file(), b"half").unwrap();

@@ -76,8 +76,8 @@ fn run(
     let folder = app.restores.paths().nth(number).unwrap_or(Path::new(""));
     let place = folder.join(&name);
     // Errors name files by what is open.
-    let opened = app.restores.folder(number).map(|fd| {
-        let opened = format!("/proc/self/fd/{}/", fd.as_raw_fd());
+    let opened = app.restores.get(number).map(|of| {
+        let opened = format!("/proc/self/fd/{}/", of.folder.as_raw_fd());
         (opened, format!("{}/", folder.display()))
     });
     let readable = |error: &Error| {
@@ -89,7 +89,7 @@ fn run(
     };
     let entry = app.log.begin(visitor, &what, &place.display().to_string());
     let done: LibraryResult<_> = image.check().and_then(|()| {
-        let folder = app.restores.folder(number)?;
+        let folder = &app.restores.get(number)?.folder;
         let done = restore(&*fs, &target.path, folder, &name, job as &dyn Progress)?;
         image.check().map(|()| done)
     });
