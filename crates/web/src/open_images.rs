@@ -11,6 +11,7 @@ use bandsaw::fs::FileSystem;
 use bandsaw::open::{self, Image, Keys, OpenOptions, VolumeQuery};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Reason, Result};
+use bandsaw_backups::{BackupVolume, volumes_of};
 
 use crate::LAYER;
 use crate::key_ring::ImageKeys;
@@ -122,6 +123,11 @@ impl OpenImage {
         drop(volumes);
         self.check()?;
         Ok(fs)
+    }
+
+    /// Returns a volume for the search for its backups; nothing if it cannot hold any.
+    pub(crate) fn backup_volumes(&self, id: &VolumeId) -> Result<Vec<BackupVolume>> {
+        volumes_of(&self.image, Some(&id.selector()), self.keys())
     }
 }
 

@@ -12,7 +12,8 @@ use bandsaw_evidence::{ComparedFolder, Options};
 use maud::{Markup, html};
 
 use super::layout::{self, Frame};
-use super::time::{Deadline, Timeline, late, read, turn};
+use super::limits::{Deadline, late, turn};
+use super::volume_state::VolumeState;
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
 use crate::names::visible;
@@ -23,34 +24,6 @@ use crate::text;
 
 /// Differences that are listed.
 const MAX_DIFFERENCES: usize = 2000;
-
-/// A state of a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum VolumeState {
-    /// The backup of this number.
-    Backup(usize),
-    /// The snapshot of this name. `None`: the current state.
-    Snapshot(Option<String>),
-}
-
-impl VolumeState {
-    /// Returns the text for queries.
-    fn text(&self) -> String {
-        match self {
-            Self::Backup(number) => format!("backup {number}"),
-            Self::Snapshot(Some(name)) => format!("snapshot {name}"),
-            Self::Snapshot(None) => "now".to_owned(),
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        match text.split_once(' ') {
-            Some(("backup", number)) => Some(Self::Backup(number.parse().ok()?)),
-            Some(("snapshot", name)) => Some(Self::Snapshot(Some(name.to_owned()))),
-            _ => (text == "now").then_some(Self::Snapshot(None)),
-        }
-    }
-}
 
 /// A difference, in words.
 struct Difference {
@@ -65,42 +38,6 @@ struct Differences {
     states: [String; 2],
     list: Vec<Difference>,
     problems: Vec<Error>,
-}
-
-/// Returns the form that compares two states.
-pub(super) fn choice(timeline: &Timeline, target: &Target) -> Markup {
-    let of_volume = Target {
-        volume: target.volume.clone().map(|id| VolumeId {
-            snapshot: None,
-            ..id
-        }),
-        ..target.clone()
-    };
-    let Some(fields) = layout::hidden(&of_volume, &timeline.path) else {
-        return html! {};
-    };
-    let last = timeline.moments.len().saturating_sub(1);
-    let states = |name: &str, chosen: usize| {
-        html! {
-            select id=(name) name=(name) {
-                @for (number, moment) in timeline.moments.iter().enumerate() {
-                    option value=(moment.state.text()) selected[number == chosen] {
-                        @if !moment.when.is_empty() { (moment.when) " – " }
-                        (visible(&moment.name))
-                    }
-                }
-            }
-        }
-    };
-    html! {
-        h2 { "Compare" }
-        form.change method="get" action="compare" {
-            (fields)
-            p { label for="old" { "Older" } " " (states("old", last.saturating_sub(1))) }
-            p { label for="new" { "Newer" } " " (states("new", last)) }
-            p { button type="submit" { "Show the differences" } }
-        }
-    }
 }
 
 /// Compares two states of a volume, or what is at a path in them.
@@ -142,7 +79,7 @@ pub(crate) async fn compare(
 }
 
 fn backups(image: &OpenImage, target: &Target, numbers: [usize; 2]) -> LibraryResult<Differences> {
-    let backups = Backups::read(read(image, target.volume()?)?);
+    let backups = Backups::read(image.backup_volumes(target.volume()?)?);
     let [old, new] = numbers.map(|number| backups.open(number));
     let found = bandsaw_backups::diff(&old?, &new?, &target.path, &Deadline::new())?;
     let size = |of: &Option<Attributes>| {
@@ -250,25 +187,6 @@ fn drawn(image: &OpenImage, found: &Differences) -> Markup {
             @if found.list.len() > MAX_DIFFERENCES {
                 p.dim { (found.list.len() - MAX_DIFFERENCES) " more are not listed." }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_are_read_again() {
-        for state in [
-            VolumeState::Backup(12),
-            VolumeState::Snapshot(Some("before update".to_owned())),
-            VolumeState::Snapshot(None),
-        ] {
-            assert_eq!(VolumeState::parse(&state.text()), Some(state));
-        }
-        for text in ["", "backup", "backup x", "backup -1", "snapshot", "then"] {
-            assert_eq!(VolumeState::parse(text), None, "{text}");
         }
     }
 }

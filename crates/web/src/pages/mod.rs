@@ -9,6 +9,7 @@ mod find;
 mod folder;
 mod image;
 pub(crate) mod layout;
+mod limits;
 mod list;
 mod preview;
 mod restores;
@@ -17,6 +18,7 @@ mod space;
 mod time;
 mod uploads;
 mod visitors;
+mod volume_state;
 
 use std::sync::Arc;
 

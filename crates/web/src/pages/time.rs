@@ -2,20 +2,19 @@
 //! a file in them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Timestamp};
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind, Result as LibraryResult};
-use bandsaw_backups::{Backup, BackupVolume, Backups, is_same_version, versions, volumes_of};
+use bandsaw::{Kind, Result as LibraryResult};
+use bandsaw_backups::{Backup, Backups, is_same_version, versions};
 use maud::{Markup, html};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::compare::{VolumeState, choice};
 use super::layout::{self, Frame};
+use super::limits::{Deadline, late, turn};
+use super::volume_state::VolumeState;
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
 use crate::names::visible;
@@ -26,32 +25,13 @@ use crate::text;
 
 /// States that are listed.
 const MAX_STATES: usize = 1000;
-/// Time that a search or comparison may take.
-const TIME: Duration = Duration::from_secs(20);
-
-/// Ends work after a time.
-pub(super) struct Deadline(Instant);
-
-impl Deadline {
-    pub(super) fn new() -> Self {
-        Self(Instant::now() + TIME)
-    }
-}
-
-impl Progress for Deadline {
-    fn stage(&self, _name: &str, _total: u64) {}
-    fn advance(&self, _n: u64) {}
-    fn cancelled(&self) -> bool {
-        Instant::now() >= self.0
-    }
-}
 
 /// An object in one state of a volume.
-pub(super) struct Moment {
+struct Moment {
     /// The state, as comparisons name it.
-    pub(super) state: VolumeState,
-    pub(super) when: String,
-    pub(super) name: String,
+    state: VolumeState,
+    when: String,
+    name: String,
     remark: &'static str,
     /// The object in this state, if it is there.
     found: Option<(Target, Attributes)>,
@@ -61,15 +41,11 @@ pub(super) struct Moment {
 }
 
 /// The states of a volume, the oldest first.
-pub(super) struct Timeline {
-    pub(super) moments: Vec<Moment>,
+struct Timeline {
+    moments: Vec<Moment>,
     /// The path within each state.
-    pub(super) path: String,
+    path: String,
     problems: Vec<String>,
-}
-
-pub(super) fn read(image: &OpenImage, id: &VolumeId) -> LibraryResult<Vec<BackupVolume>> {
-    volumes_of(image.image(), Some(&id.selector()), image.keys())
 }
 
 /// Returns the name of a backup that is a snapshot.
@@ -104,7 +80,7 @@ impl Timeline {
     fn of(image: &OpenImage, target: &Target) -> LibraryResult<Self> {
         let id = target.volume()?;
         let deadline = Deadline::new();
-        let volumes = read(image, id)?;
+        let volumes = image.backup_volumes(id)?;
         let backups = Backups::read(volumes);
         if backups.all().is_empty() {
             return Self::of_snapshots(&backups, target, &deadline);
@@ -265,21 +241,6 @@ pub(crate) async fn time(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
     Ok(page(StatusCode::OK, markup))
 }
 
-/// Waits for the turn of work that may need much memory.
-pub(super) async fn turn(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
-    let turn = app.jobs.turn().acquire_owned();
-    let turn = tokio::time::timeout(app.limits.wait_time, turn).await;
-    turn.ok().and_then(Result::ok).ok_or_else(Refusal::busy)
-}
-
-/// Returns the refusal for an error, which explains the end of the time.
-pub(super) fn late(image: &OpenImage, error: Error) -> Refusal {
-    match error.kind() {
-        Kind::Cancelled => Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, text::LONG_SEARCH),
-        _ => refusal_in(image, &error),
-    }
-}
-
 fn drawn(timeline: &Timeline) -> Markup {
     html! {
         div.scroll tabindex="0" { table {
@@ -315,5 +276,41 @@ fn drawn(timeline: &Timeline) -> Markup {
                 }
             } }
         } }
+    }
+}
+
+/// Returns the form that compares two states.
+fn choice(timeline: &Timeline, target: &Target) -> Markup {
+    let of_volume = Target {
+        volume: target.volume.clone().map(|id| VolumeId {
+            snapshot: None,
+            ..id
+        }),
+        ..target.clone()
+    };
+    let Some(fields) = layout::hidden(&of_volume, &timeline.path) else {
+        return html! {};
+    };
+    let last = timeline.moments.len().saturating_sub(1);
+    let states = |name: &str, chosen: usize| {
+        html! {
+            select id=(name) name=(name) {
+                @for (number, moment) in timeline.moments.iter().enumerate() {
+                    option value=(moment.state.text()) selected[number == chosen] {
+                        @if !moment.when.is_empty() { (moment.when) " – " }
+                        (visible(&moment.name))
+                    }
+                }
+            }
+        }
+    };
+    html! {
+        h2 { "Compare" }
+        form.change method="get" action="compare" {
+            (fields)
+            p { label for="old" { "Older" } " " (states("old", last.saturating_sub(1))) }
+            p { label for="new" { "Newer" } " " (states("new", last)) }
+            p { button type="submit" { "Show the differences" } }
+        }
     }
 }
