@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::store::{FillBuffer, ObjectMeta, Objects, Put, SharedBytes};
+use crate::store::{FillBuffer, ObjectMeta, Objects, ObjectsExt, Put, SharedBytes};
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
@@ -176,9 +176,7 @@ impl Objects for FaultyObjects {
         fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let bytes = SharedBytes::filled(len, fill)?;
-        go_on()?;
-        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
+        self.put_buffered(key, len, fill, go_on)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
@@ -206,7 +204,7 @@ impl Objects for FaultyObjects {
 mod tests {
     use super::*;
     use crate::Kind;
-    use crate::store::{MemoryObjects, ObjectsExt};
+    use crate::store::MemoryObjects;
 
     #[test]
     fn requests_go_wrong_by_plan_only() {

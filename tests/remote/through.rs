@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bandsaw::Result;
-use bandsaw::store::{FillBuffer, ObjectMeta, Objects, Put, SharedBytes};
+use bandsaw::store::{FillBuffer, ObjectMeta, Objects, ObjectsExt, Put, SharedBytes};
 
 /// A request.
 pub(super) enum Call<'a> {
@@ -64,9 +64,7 @@ impl<P: Porter> Objects for Through<P> {
         fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let bytes = SharedBytes::filled(len, fill)?;
-        go_on()?;
-        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
+        self.put_buffered(key, len, fill, go_on)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {

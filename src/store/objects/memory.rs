@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{FillBuffer, ObjectMeta, Objects, SharedBytes};
+use super::{FillBuffer, ObjectMeta, Objects, ObjectsExt, SharedBytes};
 use crate::store::{Put, check_name};
 use crate::sync::Mutex;
 use crate::{Error, Result};
@@ -75,9 +75,7 @@ impl Objects for MemoryObjects {
         fill: &FillBuffer<'_>,
         go_on: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let bytes = SharedBytes::filled(len, fill)?;
-        go_on()?;
-        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
+        self.put_buffered(key, len, fill, go_on)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {

@@ -87,6 +87,20 @@ pub trait ObjectsExt: Objects {
     fn put(&self, key: &str, bytes: &[u8], cond: Put) -> Result<bool> {
         self.put_gathered(key, vec![bytes.to_vec().into()], cond)
     }
+
+    /// Stores `len` bytes like [`put_large`](Objects::put_large), in one put: they must fit into
+    /// memory.
+    fn put_buffered(
+        &self,
+        key: &str,
+        len: u64,
+        fill: &FillBuffer<'_>,
+        go_on: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let bytes = SharedBytes::filled(len, fill)?;
+        go_on()?;
+        self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
+    }
 }
 
 impl<O: Objects + ?Sized> ObjectsExt for O {}
