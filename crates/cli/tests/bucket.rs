@@ -2,7 +2,7 @@
 #![cfg(feature = "s3")]
 
 #[path = "../../../tests/common/ceph.rs"]
-mod ceph;
+pub(crate) mod ceph;
 #[path = "common/hostile.rs"]
 mod hostile;
 

@@ -38,14 +38,16 @@ fn options_for_other_hosts_belong_together() {
 #[cfg(all(feature = "web", target_os = "linux"))]
 mod serving {
     use std::fs;
-    use std::io::{Read, Write};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::net::TcpStream;
     use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
 
     use serde_json::Value;
 
-    use crate::common::{Scratch, inventory};
+    #[cfg(feature = "s3")]
+    use crate::common::stderr;
+    use crate::common::{Scratch, inventory, skip};
 
     /// A server that is killed when the test ends.
     struct Server(Child);
@@ -58,10 +60,19 @@ mod serving {
     }
 
     fn start(scratch: &Scratch, args: &[&str]) -> (Server, Value) {
+        start_with(scratch, args, &[])
+    }
+
+    fn start_with(
+        scratch: &Scratch,
+        args: &[&str],
+        variables: &[(&str, String)],
+    ) -> (Server, Value) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_bandsaw"))
             .args(["web", "--json"])
             .args(args)
             .current_dir(scratch.path(""))
+            .envs(variables.iter().map(|(name, value)| (*name, value)))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -113,6 +124,64 @@ mod serving {
         assert!(get(&base, &cookie).contains("or an address"));
         let refused = get(&format!("{base}go?a=https://other.example/a.dmg"), &cookie);
         assert!(refused.starts_with("HTTP/1.1 400 "), "{refused}");
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    #[ignore = "full: a cluster of Ceph, for 30 s"]
+    fn a_bundle_in_an_allowed_bucket_is_shown() {
+        use crate::bucket::ceph::Ceph;
+
+        let Some(ceph) = Ceph::start() else { return };
+        ceph.make_bucket("test");
+        let scratch = Scratch::new();
+        scratch.sample();
+        let image = "s3://test/backups/Docs.sparsebundle";
+        let words = "create s3://test/backups/Docs.sparsebundle --size 64m --fs hfs+ --volname Docs --from src";
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut create = scratch.command(&words);
+        let created = create.envs(ceph.variables()).output().unwrap();
+        assert!(created.status.success(), "{}", stderr(&created));
+        let args = ["--allow-urls", "s3://test/backups"];
+        let (_server, report) = start_with(&scratch, &args, &ceph.variables());
+        let (base, cookie) = enter(report["url"].as_str().unwrap());
+        let page = |address: &str| {
+            let reply = get(&format!("{base}{address}"), &cookie);
+            assert!(reply.starts_with("HTTP/1.1 200"), "{address}: {reply}");
+            reply
+        };
+        let opened = get(&format!("{base}go?a={image}"), &cookie);
+        assert!(opened.starts_with("HTTP/1.1 303"), "{opened}");
+        let shown = page(field(&opened, "location"));
+        assert!(shown.contains("Docs") && shown.contains("HFS+"), "{shown}");
+        let folder = page(&link(&shown, "folder?", "v="));
+        let file = page(&link(&folder, "file?", "hello.txt"));
+        assert!(file.contains("hello, world"), "{file}");
+        let raw = page(&link(&file, "raw?", "hello.txt"));
+        assert!(raw.ends_with("\r\n\r\nhello, world\n"), "{raw}");
+        page(&link(&shown, "space?", "url"));
+        // Neither what is beside the prefix, nor changes.
+        for other in [
+            "s3://test/backups-old/a.sparsebundle",
+            "s3://test/a.sparsebundle",
+            "s3://other/backups/a.sparsebundle",
+        ] {
+            let refused = get(&format!("{base}go?a={other}"), &cookie);
+            assert!(refused.starts_with("HTTP/1.1 400"), "{other}: {refused}");
+        }
+        assert!(!shown.contains("changes?"), "{shown}");
+    }
+
+    /// The first address of a page that begins so and has a part.
+    #[cfg(feature = "s3")]
+    fn link(page: &str, start: &str, part: &str) -> String {
+        let attributes = ["href=\"", "src=\"", "action=\""];
+        let mut links = attributes.iter().flat_map(|name| page.split(name).skip(1));
+        let found = links.find_map(|rest| {
+            let link = rest.split('"').next()?.replace("&amp;", "&");
+            (link.starts_with(start) && link.contains(part)).then_some(link)
+        });
+        found.unwrap_or_else(|| panic!("no link to {start} with {part}: {page}"))
     }
 
     /// Replaces numbers and texts in a document by extreme ones, one in `step`, from `first`.
@@ -418,6 +487,108 @@ mod serving {
         assert!(!run(&["--install-desktop"]).status.success());
         let names = fs::read_dir(scratch.path("data/applications")).unwrap();
         assert_eq!(names.count(), 1);
+    }
+
+    /// Starts a service manager of the user in name spaces of its own, which hide that of the
+    /// machine, if there is one. It starts, loses, and stops the service; `$1` is a folder.
+    const SERVICE_MANAGER: &str = r#"
+        set -eu
+        mount --make-rprivate /
+        mount -t tmpfs none /run
+        mkdir -p /run/systemd/system
+        umount -l /sys/fs/cgroup
+        mount -t cgroup2 none /sys/fs/cgroup
+        group=/sys/fs/cgroup/bandsaw-$$
+        mkdir "$group"
+        echo $$ >"$group/cgroup.procs"
+        systemd --user --log-target=null &
+        manager=$!
+        try() { n=0; until "$@" >/dev/null 2>&1; do n=$((n + 1)); [ $n -lt 300 ]; sleep 0.1; done; }
+        try systemctl --user list-units
+        systemctl --user enable --now bandsaw-web
+        try test -s "$1/log"
+        echo started
+        read -r line
+        : >"$1/log"
+        systemctl --user kill --signal=KILL bandsaw-web
+        try test -s "$1/log"
+        echo started again
+        read -r line
+        systemctl --user stop bandsaw-web
+        systemctl --user show --property=ActiveState,Result,NRestarts bandsaw-web
+        systemctl --user exit
+        wait $manager || true
+        echo $$ >/sys/fs/cgroup/cgroup.procs
+        find "$group" -depth -type d -exec rmdir {} +
+    "#;
+
+    #[test]
+    #[ignore = "full: a service manager of systemd, as root"]
+    fn the_service_is_started_and_started_again() {
+        if !has("systemd") || !has("unshare") {
+            return skip::without_program("the service of web", "systemd is not installed");
+        }
+        let scratch = Scratch::new();
+        for folder in ["root", "run"] {
+            fs::create_dir(scratch.path(folder)).unwrap();
+        }
+        let run = scratch.path("run");
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+        // Without a journal, the address goes to a file.
+        let log = scratch.path("log");
+        scratch.write(
+            "config/systemd/user/bandsaw-web.service.d/log.conf",
+            format!("[Service]\nStandardOutput=append:{}\n", log.display()),
+        );
+        let mut install = scratch.command(&["web", "root", "--install-service"]);
+        let installed = install
+            .env("XDG_CONFIG_HOME", scratch.path("config"))
+            .output();
+        assert!(installed.unwrap().status.success());
+        let mut manager = Command::new("unshare")
+            .args([
+                "--mount",
+                "--cgroup",
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-c",
+                SERVICE_MANAGER,
+                "sh",
+            ])
+            .arg(scratch.path(""))
+            .env("XDG_CONFIG_HOME", scratch.path("config"))
+            .env("XDG_RUNTIME_DIR", run)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut go_on = manager.stdin.take().unwrap();
+        let mut said = BufReader::new(manager.stdout.take().unwrap());
+        let _manager = Server(manager);
+        let mut addresses = Vec::new();
+        for expected in ["started\n", "started again\n"] {
+            let mut line = String::new();
+            said.read_line(&mut line).unwrap();
+            assert_eq!(line, expected);
+            let printed = fs::read_to_string(&log).unwrap();
+            let url = printed
+                .split_whitespace()
+                .find(|word| word.starts_with("http://"));
+            let (base, cookie) = enter(url.unwrap());
+            assert!(get(&base, &cookie).contains("<h1>"));
+            addresses.push(base);
+            go_on.write_all(b"go on\n").unwrap();
+        }
+        assert_ne!(addresses[0], addresses[1]);
+        let mut end = String::new();
+        said.read_to_string(&mut end).unwrap();
+        let mut lines: Vec<_> = end.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            ["ActiveState=inactive", "NRestarts=1", "Result=success"]
+        );
     }
 
     fn has(program: &str) -> bool {
