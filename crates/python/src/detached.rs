@@ -1,7 +1,7 @@
 //! Parts of images that Python objects hold. They are dropped detached from the interpreter.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -18,6 +18,11 @@ impl<T: Send> Detached<T> {
         Self(Some(part))
     }
 
+    /// Returns the part to a thread that is not attached to the interpreter.
+    pub(crate) fn into_part(mut self) -> T {
+        self.0.take().expect("only taken when dropped")
+    }
+
     pub(crate) fn shared(part: T) -> Shared<T> {
         Arc::new(Self::new(part))
     }
@@ -31,10 +36,17 @@ impl<T: Send> Deref for Detached<T> {
     }
 }
 
+impl<T: Send> DerefMut for Detached<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("only taken when dropped")
+    }
+}
+
 impl<T: Send> Drop for Detached<T> {
     fn drop(&mut self) {
-        let part = self.0.take();
-        detached(|| drop(part));
+        if let Some(part) = self.0.take() {
+            detached(|| drop(part));
+        }
     }
 }
 

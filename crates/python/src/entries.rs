@@ -1,22 +1,14 @@
 //! Entries of folders, their attributes, and the iterator over them.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
-use std::vec;
 
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, NodeId, Timestamp, UF_COMPRESSED};
 use bandsaw::sync::Mutex;
-use bandsaw::{Error, Kind, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::detached::Detached;
 use crate::failure::Outcome;
-
-/// Entries of a folder that are kept in memory at a time.
-const BATCH: usize = 4096;
+use crate::walk::{Walk, joined};
 
 /// The attributes of an object, with the names of `os.stat_result`. Dates that are not set are 0.
 #[pyclass(frozen, module = "bandsaw._bandsaw")]
@@ -243,6 +235,12 @@ pub(crate) struct DirEntry {
     entry: Entry,
 }
 
+impl DirEntry {
+    pub(crate) fn new(folder: Arc<str>, entry: Entry) -> Self {
+        Self { folder, entry }
+    }
+}
+
 #[pymethods]
 impl DirEntry {
     #[getter]
@@ -290,44 +288,20 @@ impl DirEntry {
     }
 }
 
-/// Returns the path of an entry of a folder, whose path ends with a slash only if it is the root.
-fn joined(folder: &str, name: &str) -> String {
-    let folder = folder.strip_suffix('/').unwrap_or(folder);
-    let mut path = String::with_capacity(folder.len() + 1 + name.len());
-    path.push_str(folder);
-    path.push('/');
-    path.push_str(name);
-    path
-}
-
-/// An iterator over the entries of a folder, or of all folders below it. At most [`BATCH`] entries are in memory at a time,
-/// three batches of a large folder.
+/// An iterator over the entries of a folder, or of all folders below it. Few entries are in memory at a time ([`Walk`]).
 #[pyclass(frozen, module = "bandsaw._bandsaw")]
 #[derive(Debug)]
 pub(crate) struct Entries(Mutex<Walk>);
 
 impl Entries {
-    /// Returns the entries of the folder `id` at `path`. A volume that may change during the iteration is read a folder at
-    /// a time.
+    /// Returns the entries of the folder `id` at `path`.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
-        (id, path): (NodeId, &str),
+        folder: (NodeId, &str),
         recursive: bool,
         may_change: bool,
     ) -> Self {
-        let top = PendingFolder {
-            id,
-            path: path.into(),
-            above: None,
-        };
-        Self(Mutex::new(Walk {
-            fs: Detached::new(fs),
-            recursive,
-            may_change,
-            ahead: vec![top],
-            below: Vec::new(),
-            current: None,
-        }))
+        Self(Mutex::new(Walk::new(fs, folder, recursive, may_change)))
     }
 }
 
@@ -349,137 +323,5 @@ impl Entries {
             py.check_signals()?;
         }
         Ok(next)
-    }
-}
-
-/// The state of an iteration.
-#[derive(Debug)]
-struct Walk {
-    fs: Detached<Arc<dyn FileSystem>>,
-    recursive: bool,
-    may_change: bool,
-    /// Folders to list, the next one last.
-    ahead: Vec<PendingFolder>,
-    /// The folders in the one that is listed.
-    below: Vec<PendingFolder>,
-    current: Option<Listing>,
-}
-
-/// A folder to list.
-#[derive(Debug, Clone)]
-struct PendingFolder {
-    id: NodeId,
-    path: Arc<str>,
-    above: Option<Arc<PendingFolder>>,
-}
-
-/// The entries of a folder that were read, and the source of more.
-#[derive(Debug)]
-struct Listing {
-    folder: Arc<PendingFolder>,
-    entries: vec::IntoIter<Entry>,
-    more: Option<Receiver<Result<Vec<Entry>>>>,
-}
-
-impl Walk {
-    /// Returns the next entry if it is in memory.
-    fn at_hand(&mut self) -> Option<DirEntry> {
-        let listing = self.current.as_mut()?;
-        let entry = listing.entries.next()?;
-        if self.recursive && entry.attributes.kind == FileKind::Folder {
-            self.below.push(PendingFolder {
-                id: entry.attributes.id,
-                path: joined(&listing.folder.path, &entry.name).into(),
-                above: Some(listing.folder.clone()),
-            });
-        }
-        Some(DirEntry {
-            folder: listing.folder.path.clone(),
-            entry,
-        })
-    }
-
-    fn next(&mut self) -> Result<Option<DirEntry>> {
-        loop {
-            if let Some(entry) = self.at_hand() {
-                return Ok(Some(entry));
-            }
-            if let Some(listing) = &mut self.current
-                && let Some(more) = &listing.more
-                && let Ok(batch) = more.recv()
-            {
-                listing.entries = batch?.into_iter();
-                continue;
-            }
-            self.current = None;
-            self.ahead.extend(self.below.drain(..).rev());
-            let Some(folder) = self.ahead.pop() else {
-                return Ok(None);
-            };
-            self.current = Some(self.list(folder)?);
-        }
-    }
-
-    fn list(&self, folder: PendingFolder) -> Result<Listing> {
-        let mut above = folder.above.as_deref();
-        while let Some(outer) = above {
-            if outer.id == folder.id {
-                let error = Error::new(Kind::Corrupt, "folder", "the folder contains itself");
-                return Err(error.named(&*folder.path));
-            }
-            above = outer.above.as_deref();
-        }
-        let most = if self.may_change { usize::MAX } else { BATCH };
-        let (mut first, mut is_all) = (Vec::new(), true);
-        self.fs.list(folder.id, &mut |entry| {
-            if first.len() == most {
-                is_all = false;
-                return Ok(ControlFlow::Break(()));
-            }
-            first.push(entry);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(Listing {
-            more: match is_all {
-                true => None,
-                false => Some(self.rest_of(folder.id, first.len())?),
-            },
-            entries: first.into_iter(),
-            folder: Arc::new(folder),
-        })
-    }
-
-    /// Lists the rest of a large folder in a thread, which waits until a batch is taken. It ends when the receiver is dropped.
-    fn rest_of(&self, id: NodeId, known: usize) -> Result<Receiver<Result<Vec<Entry>>>> {
-        let fs = Arc::clone(&*self.fs);
-        let (sender, receiver) = sync_channel(1);
-        let list = move || {
-            let (mut skipped, mut batch) = (0, Vec::with_capacity(BATCH));
-            let listed = fs.list(id, &mut |entry| {
-                if skipped < known {
-                    skipped += 1;
-                    return Ok(ControlFlow::Continue(()));
-                }
-                batch.push(entry);
-                if batch.len() < BATCH {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
-                Ok(match sender.send(Ok(full)) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                })
-            });
-            // Without a receiver nobody wants the rest.
-            let _ = sender.send(Ok(batch));
-            if let Err(error) = listed {
-                let _ = sender.send(Err(error));
-            }
-        };
-        let started = thread::Builder::new()
-            .name("bandsaw entries".to_owned())
-            .spawn(list);
-        started.map_err(|error| Error::io("folder", "start a thread", error))?;
-        Ok(receiver)
     }
 }

@@ -18,6 +18,7 @@ mod options;
 mod progress;
 mod value;
 mod volume;
+mod walk;
 
 use pyo3::prelude::*;
 

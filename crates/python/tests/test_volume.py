@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import stat
 import subprocess
@@ -215,6 +217,60 @@ def test_large_folders_take_bounded_memory(tmp_path: Path, fs: str) -> None:
         for thread in threads:
             thread.join()
         assert sum(total) == count
+
+
+class Below(io.RawIOBase):
+    """A file object in Python, which is read by threads that are attached to the interpreter."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file = open(path, "rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self.file.seek(offset, whence)
+
+    def readinto(self, buffer: bytearray, /) -> int | None:  # type: ignore[override]
+        return self.file.readinto(buffer)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+@pytest.mark.parametrize("fs", ["hfs+", "apfs"])
+def test_folders_are_read_ahead_in_the_same_order(tmp_path: Path, fs: str) -> None:
+    source = tmp_path / "folders"
+    for number in range(200):
+        folder = source / f"{number % 7}" / f"{number:03}"
+        folder.mkdir(parents=True)
+        for file in range(30):
+            (folder / f"{file:02}").touch()
+    image = tmp_path / "folders.dmg"
+    bandsaw.create(image, source=source, fs=fs, format="UDRW", volname="Folders").close()
+    with bandsaw.open(image) as opened:
+        ahead = [entry.path for entry in opened.volume().find()]
+    # A volume that may change is read a folder at a time, without a thread.
+    with bandsaw.open(image, writable=True) as opened:
+        assert [entry.path for entry in opened.volume().find()] == ahead
+    assert len(ahead) == 7 + 200 * 31
+    for taken in (0, 1, 40, 2500):
+        # A thread that is reading ahead is waited for, also if it waits for the interpreter.
+        with Below(image) as file, bandsaw.open(file, format="UDRW") as opened:
+            entries = opened.volume().find()
+            assert len(list(itertools.islice(entries, taken))) == taken
+            del entries
+    before = len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 0
+    for _ in range(50):
+        with bandsaw.open(image) as opened:
+            next(opened.volume().find())
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/task")) <= before + 4, "threads end with their iterator"
 
 
 LIST = """
