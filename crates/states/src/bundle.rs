@@ -1,6 +1,6 @@
 //! The folder of a sparse bundle: its files, and how they are told from changed ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,27 +58,60 @@ impl Identity {
 /// The files of a bundle by name.
 pub type Listing = BTreeMap<String, Identity>;
 
-/// Returns a hash of the names and identities of all files: BLAKE3, in hexadecimal. It differs if any
-/// file was added, removed, renamed or changed.
-pub fn fingerprint(listing: &Listing) -> String {
-    let mut hasher = blake3::Hasher::new();
-    for (name, file) in listing {
-        let length = u64::try_from(name.len()).unwrap_or(u64::MAX);
+/// What tells whether any file of a bundle was added, removed, renamed or changed. It takes the same memory
+/// for any number of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The sum of the BLAKE3 hashes of all names and identities: folders are listed in any order.
+    sum: [u64; 4],
+    files: u64,
+    newest: i64,
+    /// The file numbers that were looked for, and are in the bundle.
+    found: BTreeSet<u64>,
+}
+
+impl Summary {
+    fn new() -> Self {
+        Self {
+            sum: [0; 4],
+            files: 0,
+            newest: i64::MIN,
+            found: BTreeSet::new(),
+        }
+    }
+
+    fn add(&mut self, name: &str, file: &Identity) {
+        let mut hasher = blake3::Hasher::new();
         hasher
-            .update(&length.to_le_bytes())
-            .update(name.as_bytes())
             .update(&file.len.to_le_bytes())
             .update(&file.modified.to_le_bytes())
             .update(&file.changed.to_le_bytes())
-            .update(&file.inode.to_le_bytes());
+            .update(&file.inode.to_le_bytes())
+            .update(name.as_bytes());
+        let hash = hasher.finalize();
+        let words = hash.as_bytes().chunks_exact(8);
+        for (sum, word) in self.sum.iter_mut().zip(words) {
+            *sum = sum.wrapping_add(word.try_into().map_or(0, u64::from_le_bytes));
+        }
+        self.files += 1;
+        self.newest = self.newest.max(file.changed).max(file.modified);
     }
-    hasher.finalize().to_hex().to_string()
-}
 
-/// Returns the time of the last change of any file, in nanoseconds since 1970.
-pub fn newest_change(listing: &Listing) -> i64 {
-    let times = listing.values().map(|file| file.changed.max(file.modified));
-    times.max().unwrap_or(i64::MIN)
+    /// Returns a text that differs if any file was added, removed, renamed or changed.
+    pub fn fingerprint(&self) -> String {
+        let [a, b, c, d] = self.sum;
+        format!("{a:016x}{b:016x}{c:016x}{d:016x}-{}", self.files)
+    }
+
+    /// Returns the time of the last change of any file, in nanoseconds since 1970.
+    pub fn newest_change(&self) -> i64 {
+        self.newest
+    }
+
+    /// Returns those of the file numbers that were looked for which are in the bundle.
+    pub fn found(&self) -> &BTreeSet<u64> {
+        &self.found
+    }
 }
 
 /// A sparse bundle in a folder of a host.
@@ -189,9 +222,7 @@ impl BundleFolder {
     pub fn list(&self) -> Result<Listing> {
         let listing = self.list_unfinished()?;
         if listing.contains_key(REBANDING) {
-            let message = "a change of the band size was interrupted; finish it with `bandsaw \
-                           reband` first";
-            return Err(Error::conflict(LAYER, message).in_file(&self.path));
+            return Err(self.rebanding());
         }
         Ok(listing)
     }
@@ -201,6 +232,35 @@ impl BundleFolder {
         let mut listing = list(self.store(), "")?;
         listing.remove(LOCK);
         Ok(listing)
+    }
+
+    /// Returns the summary of the same files, and which of `inodes` are among them. Errors are those of
+    /// [`list`](Self::list).
+    pub fn summarize(&self, inodes: &BTreeSet<u64>) -> Result<Summary> {
+        if self.is_rebanding()? {
+            return Err(self.rebanding());
+        }
+        self.summarize_unfinished(inodes)
+    }
+
+    /// Returns the same, even in the middle of a change of the band size.
+    pub fn summarize_unfinished(&self, inodes: &BTreeSet<u64>) -> Result<Summary> {
+        let mut summary = Summary::new();
+        walk(self.store(), "", "", DEPTH, &mut |name, file| {
+            if inodes.contains(&file.inode) {
+                summary.found.insert(file.inode);
+            }
+            if name != LOCK {
+                summary.add(&name, &file);
+            }
+        })?;
+        Ok(summary)
+    }
+
+    fn rebanding(&self) -> Error {
+        let message =
+            "a change of the band size was interrupted; finish it with `bandsaw reband` first";
+        Error::conflict(LAYER, message).in_file(&self.path)
     }
 
     /// Returns the identity of a file. `None`: there is none.
@@ -227,7 +287,9 @@ pub(crate) fn identity(store: &dyn HostStore, name: &str) -> Result<Option<Ident
 /// for those in `.bandsaw`.
 pub(crate) fn list(store: &dyn HostStore, root: &str) -> Result<Listing> {
     let mut listing = Listing::new();
-    walk(store, root, "", DEPTH, &mut listing)?;
+    walk(store, root, "", DEPTH, &mut |name, file| {
+        listing.insert(name, file);
+    })?;
     Ok(listing)
 }
 
@@ -244,36 +306,39 @@ fn walk(
     root: &str,
     prefix: &str,
     depth: usize,
-    listing: &mut Listing,
+    each: &mut dyn FnMut(String, Identity),
 ) -> Result<()> {
     let folder = within(root, prefix);
     let folder = folder.trim_end_matches('/');
     if depth == 0 {
         return Err(store.named(Error::limit(LAYER, "too many levels of folders"), folder));
     }
-    let names = store.names_in(folder)?;
-    for last in names.ok_or_else(|| changed(&store.host_path(root)))? {
+    let changed = || changed(&store.host_path(root));
+    let is_there = store.each_name_in(folder, &mut |last| {
         let Ok(last) = last.into_string() else {
             let message = "the name is not UTF-8";
             return Err(store.named(Error::unsupported(LAYER, message), folder));
         };
         if last.starts_with(UNFINISHED) || (prefix.is_empty() && last == OURS) {
-            continue;
+            return Ok(());
         }
         let full = within(folder, &last);
-        let found = store.attributes(&full)?;
-        let found = found.ok_or_else(|| changed(&store.host_path(root)))?;
+        let found = store.attributes(&full)?.ok_or_else(changed)?;
         let name = format!("{prefix}{last}");
         match found.kind {
-            NodeKind::Folder => walk(store, root, &format!("{name}/"), depth - 1, listing)?,
-            NodeKind::File => drop(listing.insert(name, Identity::of(&found))),
+            NodeKind::Folder => walk(store, root, &format!("{name}/"), depth - 1, each)?,
+            NodeKind::File => each(name, Identity::of(&found)),
             NodeKind::Other => {
                 let message = "a symbolic link or special file, which a bundle does not have";
                 return Err(store.named(Error::unsupported(LAYER, message), &full));
             }
         }
+        Ok(())
+    })?;
+    match is_there {
+        true => Ok(()),
+        false => Err(changed()),
     }
-    Ok(())
 }
 
 /// Returns the error about a bundle that another program changed.
@@ -297,26 +362,38 @@ mod tests {
             changed: 3,
             inode: 4,
         };
-        let one = |name: &str, file| Listing::from([(name.to_owned(), file)]);
-        let base = fingerprint(&one("bands/0", file));
-        assert_eq!(base, fingerprint(&one("bands/0", file)));
+        let of = |files: &[(&str, Identity)]| {
+            let mut summary = Summary::new();
+            for (name, file) in files {
+                summary.add(name, file);
+            }
+            summary
+        };
+        let base = of(&[("bands/0", file)]).fingerprint();
+        assert_eq!(base, of(&[("bands/0", file)]).fingerprint());
         let others = [
-            one("bands/1", file),
-            one("bands/0", Identity { len: 2, ..file }),
-            one(
+            of(&[("bands/1", file)]),
+            of(&[("bands/0", Identity { len: 2, ..file })]),
+            of(&[(
                 "bands/0",
                 Identity {
                     modified: 1,
                     ..file
                 },
-            ),
-            one("bands/0", Identity { changed: 4, ..file }),
-            one("bands/0", Identity { inode: 5, ..file }),
-            Listing::new(),
+            )]),
+            of(&[("bands/0", Identity { changed: 4, ..file })]),
+            of(&[("bands/0", Identity { inode: 5, ..file })]),
+            of(&[("bands/0", file), ("bands/0", file)]),
+            of(&[]),
         ];
         for other in &others {
-            assert_ne!(base, fingerprint(other), "{other:?}");
+            assert_ne!(base, other.fingerprint(), "{other:?}");
         }
-        assert_eq!(newest_change(&others[3]), 4);
+        assert_eq!(others[3].newest_change(), 4);
+        let second = Identity { inode: 5, ..file };
+        let (one, two) = (("bands/0", file), ("bands/1", second));
+        assert_eq!(of(&[one, two]), of(&[two, one]), "folders have no order");
+        let exchanged = of(&[("bands/0", second), ("bands/1", file)]);
+        assert_ne!(of(&[one, two]), exchanged);
     }
 }

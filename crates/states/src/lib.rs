@@ -5,7 +5,7 @@
 //! .bandsaw/roll-back/      roll_back.rs           files that a roll-back replaced, until it is committed
 //! .bandsaw/verification/   verification.rs        property lists that a reset replaced
 //! (a stream)               transfer/              a state on its way to another folder
-//! .bandsaw/hashes.json     scrub.rs, record.rs    a hash of each band
+//! .bandsaw/hashes.json     scrub/                  a hash of each band
 //! ```
 //!
 //! States share unchanged files among themselves as hard links, never with the bundle: macOS writes
@@ -26,7 +26,7 @@ mod swap;
 mod transfer;
 mod verification;
 
-pub use bundle::{BundleFolder, Identity, Listing, fingerprint, newest_change};
+pub use bundle::{BundleFolder, Identity, Listing, Summary};
 pub use forget::{Forgotten, Policy, forget};
 pub use keep::{Check, KeepOptions, KeepPlan, KeepReport, SETTLED, keep, plan_keep};
 pub use manifest::{Manifest, Soundness, StateFile};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandsaw::progress::Progress;
-use bandsaw::store::{Guard, HostStore, Lock, NodeKind};
+use bandsaw::store::{Guard, HostStore, Lock, NodeKind, names_in};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Reason, Result, platform};
 use bandsaw_core::parallel;
@@ -143,7 +143,7 @@ impl Shelf {
     /// Returns the names of all states, in no order. Nothing of the states is read.
     pub fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        for name in self.store.names_in("")?.into_iter().flatten() {
+        for name in names_in(&*self.store, "")?.into_iter().flatten() {
             let Ok(id) = name.into_string() else {
                 continue;
             };

@@ -10,7 +10,7 @@ use bandsaw::Kind;
 use bandsaw::container::sparsebundle::{Bundle, BundleOptions};
 use bandsaw::device::BlockDeviceExt;
 use bandsaw::progress::Silent;
-use bandsaw::store::{HostStore, Open, Put, Store};
+use bandsaw::store::{HostStore, Open, Put, Store, names_in};
 use bandsaw_states::{
     BundleFolder, Change, Condition, Have, KeepOptions, KeepReport, Policy, RolledBack, Shelf,
     Soundness, commit, forget, have_in, keep, receive_in, reset_verification, roll_back, send,
@@ -185,7 +185,7 @@ fn a_state_is_whole_or_absent() {
             assert!(files(cut, BUNDLE) == live, "{place}");
             let again = try_keep(cut);
             assert!(contents(cut, &state(&again.id)) == truth, "{place}");
-            let left = cut.folder(&state("")).names_in("").unwrap().unwrap();
+            let left = names_in(&cut.folder(&state("")), "").unwrap().unwrap();
             let hidden = |name: &std::ffi::OsString| name.to_string_lossy().starts_with('.');
             assert!(!left.iter().any(hidden), "{place}: {left:?}");
         });
@@ -366,7 +366,7 @@ fn a_state_that_is_received_is_whole_or_resumed() {
     let arrived = |id: &str| format!("{TARGET}/{BUNDLE}/{id}");
     let whole = |cut: &PowerCut| -> Vec<String> {
         let store = cut.folder(&format!("{TARGET}/{BUNDLE}"));
-        let names = store.names_in("").unwrap().into_iter().flatten();
+        let names = names_in(&store, "").unwrap().into_iter().flatten();
         let names = names.map(|name| name.into_string().unwrap());
         names
             .filter(|name| !name.starts_with('.') && name != "lock")

@@ -18,7 +18,7 @@ use crate::open::place::{ImagePlace, folder_of};
 use crate::open::{NewMode, OpenOptions, examine};
 use crate::problem::Severity;
 use crate::progress::Progress;
-use crate::store::{HostStore, Local, NodeKind, Open, Snapshot, Store};
+use crate::store::{HostStore, Local, NodeKind, Open, Snapshot, Store, names_in};
 use crate::{Error, Kind, Result, platform};
 
 /// Prefix of names that only Bandsaw uses.
@@ -76,7 +76,7 @@ impl Folder {
     }
 
     pub(super) fn list(&self) -> Result<Vec<Snapshot>> {
-        let names = self.store.names_in(SNAPSHOTS.trim_end_matches('/'))?;
+        let names = names_in(&*self.store, SNAPSHOTS.trim_end_matches('/'))?;
         let mut snapshots = Vec::new();
         for name in names.into_iter().flatten() {
             let Ok(name) = name.into_string() else {
@@ -141,7 +141,7 @@ impl Folder {
     /// Refuses a bundle with a symbolic link or a special file, which a snapshot would not contain.
     fn check_kinds(&self) -> Result<()> {
         for folder in ["", "bands/"] {
-            let names = self.store.names_in(folder.trim_end_matches('/'))?;
+            let names = names_in(&*self.store, folder.trim_end_matches('/'))?;
             for name in names.into_iter().flatten() {
                 let Some(name) = name.to_str() else {
                     let message = "the name is not UTF-8, which a snapshot cannot contain";

@@ -8,6 +8,7 @@ pub(crate) mod on_sound;
 mod open_files;
 mod record_locks;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,7 @@ use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{BackupState, Backups, BundleLists, volumes_of};
 use bandsaw_states::{
-    BundleFolder, Listing, REFUSED, SETTLED, Shelf, Soundness, Status, fingerprint, nanos_now,
-    newest_change, status,
+    BundleFolder, REFUSED, SETTLED, Shelf, Soundness, Status, Summary, nanos_now, status,
 };
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,7 @@ pub(crate) use self::causes::Samba;
 use self::known::{Contents, KnownBundle};
 pub(crate) use self::notify::{run_key, run_on_change};
 pub(crate) use self::open_files::OpenFiles;
+use self::record_locks::RecordLocks;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -331,16 +332,16 @@ impl Health {
     ) -> bandsaw::Result<Self> {
         let mut health = Self::new(path);
         let began = nanos_now();
-        let listed = || BundleFolder::open(path).and_then(|bundle| bundle.list());
-        let before = match listed() {
-            Ok(before) => before,
+        let summarize = |inodes: &BTreeSet<u64>| BundleFolder::open(path)?.summarize(inodes);
+        let before = match use_by_others(path, options.open_files, summarize) {
+            Ok((before, None)) => before,
+            Ok((_, Some(reason))) => {
+                health.found(Verdict::InUse, reason);
+                return Ok(health);
+            }
             Err(error) => return Ok(Self::of_error(path, &error)),
         };
-        if let Some(reason) = use_by_others(path, &before, options.open_files) {
-            health.found(Verdict::InUse, reason);
-            return Ok(health);
-        }
-        let files = fingerprint(&before);
+        let files = before.fingerprint();
         let done = health.examine(path, &files, options, bar);
         let sound = match done {
             Err(error) if error.kind() == Kind::Cancelled => return Err(error),
@@ -350,7 +351,8 @@ impl Health {
             }
             Ok(sound) => sound,
         };
-        let is_same = listed().is_ok_and(|after| after == before);
+        let after = summarize(&BTreeSet::new());
+        let is_same = after.is_ok_and(|after| after.fingerprint() == files);
         if !is_same || health.verdict == Verdict::InUse {
             let mut busy = Self::new(path);
             let reason = match is_same {
@@ -362,7 +364,7 @@ impl Health {
             return Ok(busy);
         }
         // A file that was written just now can be written again without getting other times.
-        let is_settled = newest_change(&before).saturating_add(SETTLED) < began;
+        let is_settled = before.newest_change().saturating_add(SETTLED) < began;
         if let Some(contents) = sound
             && is_settled
             && options.opening.is_of_whole_image()
@@ -617,16 +619,20 @@ impl Health {
     }
 }
 
-/// Returns the reason why the bundle at `path` is in use, as far as its server shows that: a client of Samba has
-/// a file open, or a program holds a record lock, as netatalk does for open files.
+/// Returns what `summarize` says of the files of the bundle at `path`, and the reason why it is in use, as far as
+/// its server shows that: a client of Samba has a file open, or a program holds a record lock, as netatalk does
+/// for open files.
 pub(crate) fn use_by_others(
     path: &Path,
-    listing: &Listing,
     open_files: Option<&OpenFiles>,
-) -> Option<String> {
+    summarize: impl FnOnce(&BTreeSet<u64>) -> bandsaw::Result<Summary>,
+) -> bandsaw::Result<(Summary, Option<String>)> {
+    let locks = RecordLocks::on_file_system_of(path);
+    let files = summarize(&locks.inodes())?;
     let open = open_files.and_then(|files| files.within(path));
     let open = open.map(|file| format!("open through Samba: {}", file.display()));
-    open.or_else(|| record_locks::find(path, listing))
+    let reason = open.or_else(|| locks.describe(files.found()));
+    Ok((files, reason))
 }
 
 /// Returns true unless there is no undo data of a repair beside the bundle. An interrupted repair is

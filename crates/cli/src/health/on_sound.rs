@@ -1,6 +1,6 @@
 //! A command that is run for each sound bundle that has changed: a snapshot of the file system.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use bandsaw::container::sparsebundle;
 use bandsaw::fs::Timestamp;
 use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Result};
+use bandsaw_states::BundleFolder;
 use bandsaw_states::sealed::{self, Found};
-use bandsaw_states::{BundleFolder, fingerprint};
 use serde::{Deserialize, Serialize};
 
 use crate::private_cache::PrivateCache;
@@ -52,8 +52,8 @@ pub(crate) fn run(path: &Path, command: &[String], now: Timestamp) -> Result<()>
     let bundle = BundleFolder::open(path)?;
     let _locks =
         sparsebundle::lock_shared(&Local::new(path)).map_err(|error| error.in_file(path))?;
-    let before = bundle.list()?;
-    let files = fingerprint(&before);
+    let files_now = || bundle.summarize(&BTreeSet::new());
+    let files = files_now()?.fingerprint();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let key = format!("{}\n{}", absolute.display(), command.join("\n"));
     let cache = PrivateCache::open();
@@ -75,7 +75,7 @@ pub(crate) fn run(path: &Path, command: &[String], now: Timestamp) -> Result<()>
         let message = format!("the command failed: {status}");
         return Err(Error::new(Kind::Io, LAYER, message).in_file(program));
     }
-    if bundle.list()? != before {
+    if files_now()?.fingerprint() != files {
         let message =
             "the bundle changed while the command ran: its result may be of no sound state";
         return Err(Error::conflict(LAYER, message).in_file(path));

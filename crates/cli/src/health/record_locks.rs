@@ -10,29 +10,41 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use bandsaw_states::Listing;
-
 /// The bytes that netatalk locks for the share modes of an open file.
 const SHARE_MODES: RangeInclusive<u64> = 0x7fff_ffff_ffff_fff6..=0x7fff_ffff_ffff_ffff;
 
-/// Returns a description of a record lock on a file of the bundle at `path`, if there is one. `None` on hosts
-/// that do not list locks.
-pub(crate) fn find(path: &Path, listing: &Listing) -> Option<String> {
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let mut locks = locks.lines().filter_map(RecordLock::parse).peekable();
-    locks.peek()?;
-    let mut inodes: BTreeSet<u64> = listing.values().map(|file| file.inode).collect();
-    // It is no part of the listing.
-    inodes.extend(fs::metadata(path.join("lock")).map(|meta| meta.ino()));
-    let devices = devices(path);
-    let lock = locks.find(|lock| devices.contains(&lock.device) && inodes.contains(&lock.inode))?;
-    let program = fs::read_to_string(format!("/proc/{}/comm", lock.process));
-    let program = program.map_or_else(|_| String::new(), |name| format!(" ({})", name.trim_end()));
-    let how = match SHARE_MODES.contains(&lock.start) {
-        true => "open through a file server: process",
-        false => "a file is locked by process",
-    };
-    Some(format!("{how} {}{program}", lock.process))
+/// The record locks on the files of a file system. None are known on hosts that do not list locks.
+pub(crate) struct RecordLocks(Vec<RecordLock>);
+
+impl RecordLocks {
+    /// Reads those on the file system of `path`.
+    pub(crate) fn on_file_system_of(path: &Path) -> Self {
+        let listed = fs::read_to_string("/proc/locks").unwrap_or_default();
+        let mut locks: Vec<_> = listed.lines().filter_map(RecordLock::parse).collect();
+        if !locks.is_empty() {
+            let devices = devices(path);
+            locks.retain(|lock| devices.contains(&lock.device));
+        }
+        Self(locks)
+    }
+
+    /// Returns the numbers of the files.
+    pub(crate) fn inodes(&self) -> BTreeSet<u64> {
+        self.0.iter().map(|lock| lock.inode).collect()
+    }
+
+    /// Returns a description of the first lock on one of these files, if there is one.
+    pub(crate) fn describe(&self, inodes: &BTreeSet<u64>) -> Option<String> {
+        let lock = self.0.iter().find(|lock| inodes.contains(&lock.inode))?;
+        let program = fs::read_to_string(format!("/proc/{}/comm", lock.process));
+        let program =
+            program.map_or_else(|_| String::new(), |name| format!(" ({})", name.trim_end()));
+        let how = match SHARE_MODES.contains(&lock.start) {
+            true => "open through a file server: process",
+            false => "a file is locked by process",
+        };
+        Some(format!("{how} {}{program}", lock.process))
+    }
 }
 
 /// Returns the numbers of the file system of `path`: as stat(2) tells, and as the kernel knows it, which

@@ -57,9 +57,13 @@ pub trait HostStore: Store {
     /// followed. `None`: there is none.
     fn attributes(&self, name: &str) -> Result<Option<Attributes>>;
 
-    /// Returns all names directly in the folder `name` (the store's own is ""), in any order.
-    /// `None`: there is no such folder.
-    fn names_in(&self, name: &str) -> Result<Option<Vec<OsString>>>;
+    /// Gives all names directly in the folder `name` (the store's own is "") to `each`, in any order.
+    /// `false`: there is no such folder.
+    fn each_name_in(
+        &self,
+        name: &str,
+        each: &mut dyn FnMut(OsString) -> Result<()>,
+    ) -> Result<bool>;
 
     /// Sets the modification time of a file to this number of nanoseconds since 1970. The contents
     /// and the time are durable when it returns.
@@ -93,4 +97,15 @@ pub trait HostStore: Store {
     /// Makes the names in the folder `name` and in its subfolders durable, also those that were not
     /// changed through this store. The name of the folder itself is not included.
     fn sync_tree(&self, name: &str) -> Result<()>;
+}
+
+/// Returns all names directly in the folder `name` of a store (its own is ""), in any order. `None`: there
+/// is no such folder.
+pub fn names_in(store: &dyn HostStore, name: &str) -> Result<Option<Vec<OsString>>> {
+    let mut names = Vec::new();
+    let is_there = store.each_name_in(name, &mut |last| {
+        names.push(last);
+        Ok(())
+    })?;
+    Ok(is_there.then_some(names))
 }

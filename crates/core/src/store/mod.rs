@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::device::BlockDevice;
 use crate::{Error, Result};
 
-pub use host::{Attributes, HostStore, NodeKind};
+pub use host::{Attributes, HostStore, NodeKind, names_in};
 pub use local::{FileMode, Local, LocalFile};
 pub use locks::Locks;
 pub use memory::MemoryStore;

@@ -561,18 +561,21 @@ impl HostStore for Local {
         }))
     }
 
-    fn names_in(&self, name: &str) -> Result<Option<Vec<OsString>>> {
+    fn each_name_in(
+        &self,
+        name: &str,
+        each: &mut dyn FnMut(OsString) -> Result<()>,
+    ) -> Result<bool> {
         check_folder(name)?;
         let failed = |source| self.failed("list", name, source);
         let entries = match fs::read_dir(self.root.join(name)) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
             entries => entries.map_err(failed)?,
         };
-        let mut names = Vec::new();
         for entry in entries {
-            names.push(entry.map_err(failed)?.file_name());
+            each(entry.map_err(failed)?.file_name())?;
         }
-        Ok(Some(names))
+        Ok(true)
     }
 
     fn set_modified(&self, name: &str, _nanos: i64) -> Result<()> {

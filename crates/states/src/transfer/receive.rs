@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::device::AfterDiscard;
 use bandsaw::progress::Progress;
-use bandsaw::store::{HostStore, Local, NodeKind, Open, check_name};
+use bandsaw::store::{HostStore, Local, NodeKind, Open, check_name, names_in};
 use bandsaw::{Error, Kind, Result};
 
 use super::{END, FORMAT, Have, Header, LAYER, MAGIC, PIECE};
@@ -67,7 +67,7 @@ pub fn have_in(folder: &dyn HostStore, bundle: &str, progress: &dyn Progress) ->
 }
 
 fn partials(store: &dyn HostStore) -> Result<Vec<String>> {
-    let names = store.names_in("")?.into_iter().flatten();
+    let names = names_in(store, "")?.into_iter().flatten();
     let names = names.filter_map(|name| name.into_string().ok());
     let mut partials = Vec::new();
     for name in names.filter(|name| name.starts_with(PARTIAL)) {

@@ -213,15 +213,24 @@ impl HostStore for PowerCutFolder {
         Ok(recorder.now.names.folder(&full).map(folder))
     }
 
-    fn names_in(&self, name: &str) -> Result<Option<Vec<OsString>>> {
+    fn each_name_in(
+        &self,
+        name: &str,
+        each: &mut dyn FnMut(OsString) -> Result<()>,
+    ) -> Result<bool> {
         check_folder(name)?;
-        let names = &self.cut.recorder.lock().now.names;
-        Ok(names.folder(&self.full(name)).map(|folder| {
-            let names = names.names_in(folder);
-            names
-                .map(|(last, _)| last.trim_end_matches('/').into())
-                .collect()
-        }))
+        let found: Option<Vec<OsString>> = {
+            let names = &self.cut.recorder.lock().now.names;
+            names.folder(&self.full(name)).map(|folder| {
+                let names = names.names_in(folder);
+                names
+                    .map(|(last, _)| last.trim_end_matches('/').into())
+                    .collect()
+            })
+        };
+        let is_there = found.is_some();
+        found.into_iter().flatten().try_for_each(each)?;
+        Ok(is_there)
     }
 
     fn set_modified(&self, name: &str, nanos: i64) -> Result<()> {

@@ -88,18 +88,21 @@ impl HostStore for Local {
         }
     }
 
-    fn names_in(&self, name: &str) -> Result<Option<Vec<OsString>>> {
+    fn each_name_in(
+        &self,
+        name: &str,
+        each: &mut dyn FnMut(OsString) -> Result<()>,
+    ) -> Result<bool> {
         check_folder(name)?;
         let failed = |source| self.failed("list", name, source);
         let entries = match fs::read_dir(self.path(name)) {
-            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(false),
             entries => entries.map_err(failed)?,
         };
-        let mut names = Vec::new();
         for entry in entries {
-            names.push(entry.map_err(failed)?.file_name());
+            each(entry.map_err(failed)?.file_name())?;
         }
-        Ok(Some(names))
+        Ok(true)
     }
 
     fn set_modified(&self, name: &str, nanos: i64) -> Result<()> {
@@ -241,7 +244,7 @@ fn attributes(meta: &Metadata) -> Attributes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Open, Put, Store};
+    use crate::store::{Open, Put, Store, names_in};
 
     fn store() -> (tempfile::TempDir, Local) {
         let folder = tempfile::tempdir().unwrap();
@@ -287,8 +290,11 @@ mod tests {
         store.sync_tree("").unwrap();
         store.remove_tree("state").unwrap();
         store.remove_tree("state").unwrap();
-        assert_eq!(store.names_in("").unwrap().unwrap(), ["new"]);
-        assert_eq!(store.names_in("state").unwrap(), None);
+        assert_eq!(
+            crate::store::names_in(&store, "").unwrap().unwrap(),
+            ["new"]
+        );
+        assert_eq!(names_in(&store, "state").unwrap(), None);
         store.put("state/bands/2", b"z", Put::Replace).unwrap();
         assert!(store.open("state/bands/2", Open::Read).unwrap().is_some());
         store.sync().unwrap();
