@@ -14,8 +14,8 @@ use bandsaw::ops::{compact, reband};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, size};
 use bandsaw_states::{
-    BundleFolder, KeepOptions, Listing, Policy, ScrubOptions, Shelf, Soundness, Status, forget,
-    keep, scrub, status,
+    BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
+    status,
 };
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
@@ -313,17 +313,24 @@ impl Watch {
         let bundle = BundleFolder::open(path)?;
         let shelf = Shelf::of(&bundle, config.states.as_deref())?;
         let mut watched = Watched::new(path, Verdict::Sound);
-        let in_use =
-            |listing: &Listing| health::use_by_others(path, listing, clients.open_files.as_ref());
+        let in_use = |is_finished: bool| -> bandsaw::Result<Option<String>> {
+            let open_files = clients.open_files.as_ref();
+            let (_, reason) =
+                health::use_by_others(path, open_files, |inodes| match is_finished {
+                    true => bundle.summarize(inodes),
+                    false => bundle.summarize_unfinished(inodes),
+                })?;
+            Ok(reason)
+        };
         let band_size = bytes("band-size", config.band_size.as_deref())?;
         // An interrupted change of the band size began with a sound bundle.
         let may_resume = bundle.is_rebanding()? && !clients.unknown;
         if let Some(size) = band_size.filter(|_| may_resume)
-            && in_use(&bundle.list_unfinished()?).is_none()
+            && in_use(false)?.is_none()
         {
             watched.band_size = self.reband(path, size, bar)?;
         }
-        if let Some(reason) = in_use(&bundle.list()?) {
+        if let Some(reason) = in_use(true)? {
             watched.verdict = Verdict::InUse;
             watched.message = Some(reason);
             return Ok(watched);
@@ -334,71 +341,21 @@ impl Watch {
             watched.message = Some(format!("run `bandsaw tm status {}`", path.display()));
             return Ok(watched);
         }
-        let options = self.opening.options(Access::ReadOnly);
-        let check = |folder: &Path| Soundness::of(open::examine(folder, &options, bar));
         if config.keep && !matches!(next, Status::Kept(_)) {
-            // A bundle that is not sound gets no state.
-            let refused = bandsaw::sync::Mutex::new(None);
-            let sound_only = |folder: &Path| match check(folder)? {
-                Soundness::Sound => Ok(Soundness::Sound),
-                other => {
-                    *refused.lock() = Some(other);
-                    Err(Error::new(Kind::Cancelled, "watch", "no state is kept"))
-                }
-            };
-            let keeping = KeepOptions {
-                whole_copy: config.whole_copy,
-                check: Some(&sound_only),
-            };
-            let kept = keep(&bundle, &shelf, &keeping, bar);
-            if let Some(other) = refused.into_inner() {
-                watched.verdict = Verdict::of(other);
-                return Ok(watched);
-            }
-            watched.state = Some(kept?.id);
+            self.keep_sound(&bundle, &shelf, config.whole_copy, &mut watched, bar)?;
         } else {
-            let options = HealthOptions {
-                opening: &self.opening,
-                depth: Depth::Full,
-                full: false,
-                max_age: None,
-                now: now(),
-                samba: None,
-                open_files: clients.open_files.as_ref(),
-            };
-            let health = Health::check(path, &options, bar)?;
-            watched.verdict = health.verdict;
-            watched.message = health.reasons.into_iter().next();
-            watched.unchanged_since = health.unchanged_since.map(rfc3339);
+            self.check(path, clients, &mut watched, bar)?;
         }
         if watched.verdict != Verdict::Sound {
             return Ok(watched);
         }
         let is_new = watched.unchanged_since.is_none();
-        if !config.on_sound.is_empty() {
-            match on_sound::run(path, &config.on_sound, now()) {
-                Err(error) if error.kind() != Kind::Cancelled => {
-                    watched.verdict = match Verdict::of_error(&error) {
-                        Verdict::InUse => Verdict::InUse,
-                        _ => Verdict::NeedsAttention,
-                    };
-                    watched.message = Some(error.to_string());
-                    return Ok(watched);
-                }
-                done => done?,
-            }
+        watched.run_on_sound(path, &config.on_sound)?;
+        if config.scrub && watched.verdict == Verdict::Sound {
+            watched.scrub(&bundle, bar)?;
         }
-        if config.scrub {
-            let done = scrub(&bundle, &ScrubOptions::default(), bar)?;
-            if let Some((name, finding)) = done.findings.first() {
-                watched.verdict = match done.findings.iter().any(|(_, found)| found.is_damage()) {
-                    true => Verdict::Damaged,
-                    false => Verdict::NeedsAttention,
-                };
-                let bands = counted(done.findings.len() as u64, "band", "bands");
-                watched.message = Some(format!("{bands}, {name} first: {}", finding.name()));
-                return Ok(watched);
-            }
+        if watched.verdict != Verdict::Sound {
+            return Ok(watched);
         }
         let policy = Policy {
             last: config.keep_last,
@@ -408,7 +365,7 @@ impl Watch {
         if config.keep && policy != Policy::default() {
             watched.removed_states = forget(&shelf, policy, false, bar)?.removed;
         }
-        if clients.unknown || in_use(&bundle.list()?).is_some() {
+        if clients.unknown || in_use(true)?.is_some() {
             return Ok(watched);
         }
         if let Some(least) = config.compact_from()?.filter(|_| is_new) {
@@ -418,6 +375,62 @@ impl Watch {
             watched.band_size = self.reband(path, size, bar)?;
         }
         Ok(watched)
+    }
+
+    /// Keeps a state of the bundle if it is sound.
+    fn keep_sound(
+        &self,
+        bundle: &BundleFolder,
+        shelf: &Shelf,
+        whole_copy: bool,
+        watched: &mut Watched,
+        bar: &Bar,
+    ) -> bandsaw::Result<()> {
+        let options = self.opening.options(Access::ReadOnly);
+        let refused = bandsaw::sync::Mutex::new(None);
+        let sound_only = |folder: &Path| match Soundness::of(open::examine(folder, &options, bar))?
+        {
+            Soundness::Sound => Ok(Soundness::Sound),
+            other => {
+                *refused.lock() = Some(other);
+                Err(Error::new(Kind::Cancelled, "watch", "no state is kept"))
+            }
+        };
+        let keeping = KeepOptions {
+            whole_copy,
+            check: Some(&sound_only),
+        };
+        let kept = keep(bundle, shelf, &keeping, bar);
+        if let Some(other) = refused.into_inner() {
+            watched.verdict = Verdict::of(other);
+            return Ok(());
+        }
+        watched.state = Some(kept?.id);
+        Ok(())
+    }
+
+    /// Checks the bundle, unless it has not changed since it was found sound.
+    fn check(
+        &self,
+        path: &Path,
+        clients: &Clients,
+        watched: &mut Watched,
+        bar: &Bar,
+    ) -> bandsaw::Result<()> {
+        let options = HealthOptions {
+            opening: &self.opening,
+            depth: Depth::Full,
+            full: false,
+            max_age: None,
+            now: now(),
+            samba: None,
+            open_files: clients.open_files.as_ref(),
+        };
+        let health = Health::check(path, &options, bar)?;
+        watched.verdict = health.verdict;
+        watched.message = health.reasons.into_iter().next();
+        watched.unchanged_since = health.unchanged_since.map(rfc3339);
+        Ok(())
     }
 
     /// Returns the size that bands of a sound bundle are to get. `None`: they have it.
@@ -463,6 +476,38 @@ impl Watched {
             band_size: None,
             unchanged_since: None,
         }
+    }
+
+    /// Runs what is configured for sound bundles.
+    fn run_on_sound(&mut self, path: &Path, words: &[String]) -> bandsaw::Result<()> {
+        if words.is_empty() {
+            return Ok(());
+        }
+        match on_sound::run(path, words, now()) {
+            Err(error) if error.kind() != Kind::Cancelled => {
+                self.verdict = match Verdict::of_error(&error) {
+                    Verdict::InUse => Verdict::InUse,
+                    _ => Verdict::NeedsAttention,
+                };
+                self.message = Some(error.to_string());
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Compares the bands of the bundle with their hashes.
+    fn scrub(&mut self, bundle: &BundleFolder, bar: &Bar) -> bandsaw::Result<()> {
+        let done = scrub(bundle, &ScrubOptions::default(), bar)?;
+        if let Some((name, finding)) = done.findings.first() {
+            self.verdict = match done.findings.iter().any(|(_, found)| found.is_damage()) {
+                true => Verdict::Damaged,
+                false => Verdict::NeedsAttention,
+            };
+            let bands = counted(done.findings.len() as u64, "band", "bands");
+            self.message = Some(format!("{bands}, {name} first: {}", finding.name()));
+        }
+        Ok(())
     }
 }
 
