@@ -193,28 +193,9 @@ impl Session<'_> {
                     return self.read_together(request);
                 }
                 Ok(None) => {
-                    let len = (end - at).min(piece) as u32;
-                    let mut scratch = std::mem::take(&mut self.scratch);
-                    scratch.resize(scratch.len().max(len as usize), 0);
-                    let into = &mut scratch[..len as usize];
-                    if let Err(error) = connection
-                        .reads
-                        .time(into.len(), || device.read_at(at, into))
-                    {
-                        return self.refuse_read(request, &connection.failed("read", &error));
-                    }
-                    at += u64::from(len);
-                    data_chunk(
-                        &mut self.out,
-                        request.cookie,
-                        at == range.end,
-                        at - u64::from(len),
-                        len,
-                    );
-                    let sent = self.send_with(&scratch[..len as usize]);
-                    self.scratch = scratch;
-                    sent?;
-                    if at == range.end {
+                    let run = at..end.min(at + piece);
+                    at = run.end;
+                    if !self.send_piece(request, run)? || at == range.end {
                         return Ok(());
                     }
                 }
@@ -225,6 +206,27 @@ impl Session<'_> {
         // have failed.
         end_chunk(&mut self.out, request.cookie);
         Ok(())
+    }
+
+    /// Reads a part of a request, and sends it as a chunk. Returns `false` if that failed, and the request is refused.
+    fn send_piece(&mut self, request: &Request, run: Range<u64>) -> io::Result<bool> {
+        let connection = self.connection;
+        let len = (run.end - run.start) as u32;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.resize(scratch.len().max(len as usize), 0);
+        let into = &mut scratch[..len as usize];
+        let read = connection.reads.time(into.len(), || {
+            connection.export.device().read_at(run.start, into)
+        });
+        if let Err(error) = read {
+            self.refuse_read(request, &connection.failed("read", &error))?;
+            return Ok(false);
+        }
+        let is_last = run.end == request.range().end;
+        data_chunk(&mut self.out, request.cookie, is_last, run.start, len);
+        let sent = self.send_with(&scratch[..len as usize]);
+        self.scratch = scratch;
+        sent.map(|()| true)
     }
 
     fn refuse_read(&mut self, request: &Request, refusal: &ErrorReply) -> io::Result<()> {

@@ -36,7 +36,9 @@ use crate::decision::{Alternative, Assumptions, Undecided};
 use crate::device::Access;
 use crate::fs::RepairStep;
 use crate::open::key_cache::CachedKeys;
-use crate::open::{self, Conclusion, Contents, Keys, OpenOptions, Scope, StoredImage, interrupted};
+use crate::open::{
+    self, Conclusion, Contents, Examination, Keys, OpenOptions, Scope, StoredImage, interrupted,
+};
 use crate::problem::{Problem, Problems, Severity};
 use crate::progress::Progress;
 use crate::store::{Open, Staged, Store};
@@ -295,11 +297,7 @@ pub fn repair_target(
     if done.undecided.is_none() && !reached_volumes {
         before = examine(&untouched, Scope::All)?;
     }
-    let kept = |problem: &Problem| Problem {
-        severity: problem.severity,
-        error: problem.error.duplicate(),
-    };
-    let found: Vec<_> = before.problems.listed().iter().map(kept).collect();
+    let found: Vec<_> = before.problems.listed().iter().map(duplicate).collect();
     if before.problems.count(Severity::Damage) > 0 {
         done.refused.extend(write_once);
     }
@@ -309,14 +307,7 @@ pub fn repair_target(
         before
     };
     judged.add_volumes(left_within, unchecked);
-    if done.undecided.is_none() {
-        done.conclusion = Some(judged.conclusion());
-        done.contents = judged.contents.take();
-    }
-    done.remaining = judged.problems.into_iter().collect();
-    for problem in found.into_iter().chain(within) {
-        done.found.add(problem.severity, problem.error);
-    }
+    record_findings(&mut done, found.into_iter().chain(within), judged);
     if done.undecided.is_some() {
         done.outcome = Outcome::Undecided;
         return Ok(done);
@@ -329,13 +320,7 @@ pub fn repair_target(
         let compared = losses::compare(target, &untouched, &staged, options, &rebuilt, progress)?;
         done.losses.extend(compared);
     }
-    let is_certain = |found: &VolumeLosses| !found.losses.certain.is_empty();
-    let accepted = !done.losses.iter().any(is_certain) || chosen.accept_loss;
-    if !accepted
-        && !chosen
-            .confirm
-            .map_or(Ok(false), |confirm| confirm(&done.losses))?
-    {
+    if !is_loss_accepted(&done.losses, chosen)? {
         done.outcome = Outcome::LossRefused;
         return Ok(done);
     }
@@ -345,6 +330,38 @@ pub fn repair_target(
         write_undo(target, &staged, options, chosen, &mut done)?;
     }
     Ok(done)
+}
+
+fn duplicate(problem: &Problem) -> Problem {
+    Problem {
+        severity: problem.severity,
+        error: problem.error.duplicate(),
+    }
+}
+
+/// Records the problems that were `found` in the image, and what is `left` after the repair.
+fn record_findings(
+    done: &mut Repaired,
+    found: impl Iterator<Item = Problem>,
+    mut left: Examination,
+) {
+    if done.undecided.is_none() {
+        done.conclusion = Some(left.conclusion());
+        done.contents = left.contents.take();
+    }
+    done.remaining = left.problems.into_iter().collect();
+    for problem in found {
+        done.found.add(problem.severity, problem.error);
+    }
+}
+
+/// Returns true if nothing is certainly lost, or the caller accepts the losses.
+fn is_loss_accepted(losses: &[VolumeLosses], chosen: &Options<'_>) -> Result<bool> {
+    let is_certain = |found: &VolumeLosses| !found.losses.certain.is_empty();
+    if !losses.iter().any(is_certain) || chosen.accept_loss {
+        return Ok(true);
+    }
+    chosen.confirm.map_or(Ok(false), |confirm| confirm(losses))
 }
 
 /// Writes the repair with its undo data and the list of losses, and records their places in `done`.

@@ -71,7 +71,7 @@ const LABELS: [(&str, &str); 14] = [
     ("Volume Read-Only", "ReadOnly"),
 ];
 
-/// Returns the facts about a device. What every disk image on a Mac has in common is constant.
+/// Returns the facts about a device.
 fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
     let device = entity.device;
     let part = part(entry, device);
@@ -96,11 +96,9 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
     let is_whole = device == entry.device || container.is_some();
     let is_apfs = within.is_some() || container.is_some();
     let writable = !entry.read_only && entity.mount.is_none_or(|mount| !mount.read_only);
-    let mut facts = vec![
+    let mut facts = of_any_image();
+    facts.extend([
         ("Bootable", yes(within.is_some() || store.is_some())),
-        ("BusProtocol", text("Disk Image")),
-        ("CanBeMadeBootable", yes(false)),
-        ("CanBeMadeBootableRequiresDestroy", yes(false)),
         ("Content", text(entity.hint.as_str())),
         (
             "DeviceBlockSize",
@@ -108,35 +106,17 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
         ),
         ("DeviceIdentifier", text(device)),
         ("DeviceNode", text(format!("/dev/{device}"))),
-        ("DeviceTreePath", text("IODeviceTree:/")),
-        ("Ejectable", yes(true)),
-        ("EjectableMediaAutomaticUnderSoftwareControl", yes(true)),
-        ("EjectableOnly", yes(true)),
         ("IOKitSize", number(size)),
-        ("Internal", yes(false)),
         ("MediaName", text(if is_whole { "Disk Image" } else { "" })),
-        ("MediaType", text("Generic")),
-        ("OSInternalMedia", yes(false)),
         ("ParentWholeDisk", text(parent)),
         ("PartitionMapPartition", yes(part.is_some())),
-        ("RAIDMaster", yes(false)),
-        ("RAIDSlice", yes(false)),
-        ("Removable", yes(true)),
-        ("RemovableMedia", yes(true)),
-        ("RemovableMediaOrExternalDevice", yes(true)),
-        (
-            "SMARTDeviceSpecificKeysMayVaryNotGuaranteed",
-            dictionary([]),
-        ),
-        ("SMARTStatus", text("Not Supported")),
         ("Size", number(size)),
-        ("SystemImage", yes(false)),
         ("TotalSize", number(size)),
         ("WholeDisk", yes(is_whole)),
         ("Writable", yes(writable)),
         ("WritableMedia", yes(!entry.read_only)),
         ("WritableVolume", yes(writable && entity.mount.is_some())),
-    ];
+    ]);
     if let Some(part) = part {
         facts.push(("IORegistryEntryName", text(part.name.as_str())));
         facts.push(("PartitionMapPartitionOffset", number(part.start)));
@@ -185,6 +165,33 @@ fn facts(entry: &Entry, entity: &Entity<'_>) -> Vec<Fact> {
         facts.extend(of_apfs(mount));
     }
     facts
+}
+
+/// Returns what every disk image on a Mac has in common.
+fn of_any_image() -> Vec<Fact> {
+    vec![
+        ("BusProtocol", text("Disk Image")),
+        ("CanBeMadeBootable", yes(false)),
+        ("CanBeMadeBootableRequiresDestroy", yes(false)),
+        ("DeviceTreePath", text("IODeviceTree:/")),
+        ("Ejectable", yes(true)),
+        ("EjectableMediaAutomaticUnderSoftwareControl", yes(true)),
+        ("EjectableOnly", yes(true)),
+        ("Internal", yes(false)),
+        ("MediaType", text("Generic")),
+        ("OSInternalMedia", yes(false)),
+        ("RAIDMaster", yes(false)),
+        ("RAIDSlice", yes(false)),
+        ("Removable", yes(true)),
+        ("RemovableMedia", yes(true)),
+        ("RemovableMediaOrExternalDevice", yes(true)),
+        (
+            "SMARTDeviceSpecificKeysMayVaryNotGuaranteed",
+            dictionary([]),
+        ),
+        ("SMARTStatus", text("Not Supported")),
+        ("SystemImage", yes(false)),
+    ]
 }
 
 /// The block size of the disk that macOS makes for an APFS container.

@@ -158,13 +158,7 @@ fn assemble_volume(
     drop(referenced);
     links::repair(&mut objects, steps);
     objects.part_names(steps);
-
-    let mut grown = header.clone();
-    grown.total_blocks = total_blocks;
-    grown.raw.total_blocks = total_blocks.into();
-    if total_blocks != header.total_blocks {
-        steps.add("grow the volume to the end of its partition: it has no room");
-    }
+    let grown = grown(header, total_blocks, steps);
     let mut raw = grown.raw;
     rewrite::repair_clumps(&mut raw, header, alternate.as_ref());
     raw.encodings_bitmap = (raw.encodings_bitmap.get() | objects.encodings()).into();
@@ -175,12 +169,11 @@ fn assemble_volume(
         drop_journal(&mut raw, &mut objects, steps);
     }
     damage.own = special_extents(&raw, header);
-    let mut old = damage.own.clone();
-    if old_trees != OldTrees::Keep {
-        old = in_place(&raw.allocation_file, header);
-    }
     let mut forks = RepairedForks::default();
-    forks.reserved = old;
+    forks.reserved = match old_trees {
+        OldTrees::Keep => damage.own.clone(),
+        _ => in_place(&raw.allocation_file, header),
+    };
     grown
         .reserved()
         .into_iter()
@@ -201,42 +194,23 @@ fn assemble_volume(
     objects.count(&values.owners, &folder_links, steps);
     objects.add_thread_steps(steps);
 
-    let files = objects
-        .all
-        .iter()
-        .filter(|object| !object.is_folder())
-        .count();
-    let counts = rewrite::Counts {
-        files,
-        folders: objects.all.len() - files - 1,
-        next_id: objects.next_id(),
-    };
+    let counts = counts(&objects);
     forks.find_longer(&more, |extent| salvage.is_used(extent))?;
-    let (losses, mut steps) = {
-        let paths = Paths::new(&objects);
-        let ownerless = || {
-            // The blocks of a journal that has lost its files belong to nothing either.
-            if is_journal_dropped {
-                return Ok(None);
-            }
-            let of_records = more
-                .all_extents()
-                .chain(objects.deleted_blocks.iter().copied())
-                .chain(values.dropped_blocks.iter().copied());
-            count_ownerless(&salvage, of_records, &damage.own, &forks)
-        };
-        let found = losses::find(
-            &paths,
-            &damage,
-            &values,
-            &forks,
-            more.files(),
-            header,
-            &ownerless,
-        )?;
-        let name_of = |subject: &Subject| paths.subject(subject);
-        (found, all_steps.finish(name_of))
+    let paths = Paths::new(&objects);
+    let ownerless = || {
+        // The blocks of a journal that has lost its files belong to nothing either.
+        if is_journal_dropped {
+            return Ok(None);
+        }
+        let of_records = more
+            .all_extents()
+            .chain(objects.deleted_blocks.iter().copied())
+            .chain(values.dropped_blocks.iter().copied());
+        count_ownerless(&salvage, of_records, &damage.own, &forks)
     };
+    let files = more.files();
+    let losses = losses::find(&paths, &damage, &values, &forks, files, header, &ownerless)?;
+    let mut steps = all_steps.finish(|subject| paths.subject(subject));
     let records = [
         Records::Catalog(objects.into_records()),
         Records::Other(forks.overflow_records(&more.bad)),
@@ -258,6 +232,27 @@ fn assemble_volume(
         steps,
         losses,
     })
+}
+
+/// Returns the header of a volume that has `total_blocks`.
+fn grown(header: &VolumeHeader, total_blocks: u32, steps: &mut Steps) -> VolumeHeader {
+    if total_blocks != header.total_blocks {
+        steps.add("grow the volume to the end of its partition: it has no room");
+    }
+    let mut grown = header.clone();
+    grown.total_blocks = total_blocks;
+    grown.raw.total_blocks = total_blocks.into();
+    grown
+}
+
+fn counts(objects: &AllObjects) -> rewrite::Counts {
+    let is_file = |object: &&RepairedObject| !object.is_folder();
+    let files = objects.all.iter().filter(is_file).count();
+    rewrite::Counts {
+        files,
+        folders: objects.all.len() - files - 1,
+        next_id: objects.next_id(),
+    }
 }
 
 /// Makes the volume one without a journal: blocks of a journal that belong to no file would overwrite the
