@@ -16,7 +16,7 @@ use crate::device::{Access, BlockDevice, ReadOnlyView};
 use crate::{Error, Kind, Result};
 
 /// An image that is being opened, with what was found so far. The steps are methods, also of
-/// `container.rs`, `stack.rs` and `disk.rs`.
+/// `container.rs`, `overlays.rs` and `disk.rs`.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     pub(super) path: &'a Path,
