@@ -461,7 +461,9 @@ impl VolumeCheck<'_, '_> {
         }
         self.check_counts(state, &counts, files.highest, report);
         if let Some(tree) = state.references {
-            known.references.compare(tree, &files.extents, &state.whose, report);
+            known
+                .references
+                .compare(tree, &files.extents, &state.whose, report);
         }
         Ok(own)
     }
