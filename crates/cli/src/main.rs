@@ -39,8 +39,8 @@ mod shims;
 mod signals;
 mod source;
 mod text;
-#[cfg(target_os = "linux")]
 mod throttle_args;
+#[cfg(target_os = "linux")]
 mod verified_images;
 mod volume_encryption_args;
 

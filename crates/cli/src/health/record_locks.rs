@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The bytes that netatalk locks for the share modes of an open file.
@@ -51,12 +50,9 @@ impl RecordLocks {
 /// are not the same on btrfs.
 fn devices(path: &Path) -> Vec<(u32, u32)> {
     let mut devices = Vec::new();
-    if let Ok(meta) = fs::metadata(path) {
-        let device = meta.dev();
-        devices.push((
-            rustix::fs::major(device) as u32,
-            rustix::fs::minor(device) as u32,
-        ));
+    if let Ok(stat) = rustix::fs::stat(path) {
+        let device = stat.st_dev;
+        devices.push((rustix::fs::major(device), rustix::fs::minor(device)));
     }
     let Ok(real) = fs::canonicalize(path) else {
         return devices;

@@ -4,7 +4,7 @@
 use std::fs;
 
 use super::edit;
-use crate::common::{Scratch, stderr};
+use crate::common::Scratch;
 
 /// Length of the disks, in bytes.
 const LEN: usize = 16 << 20;
@@ -223,7 +223,7 @@ fn a_repair_on_a_full_disk_is_undone() {
         .current_dir(scratch.path(""))
         .output()
         .unwrap();
-    let told = stderr(&output);
+    let told = crate::common::stderr(&output);
     if output.status.code() == Some(99) || told.starts_with("unshare:") {
         crate::common::skip::skip("a disk cannot be mounted here", &told);
         return;
