@@ -80,6 +80,13 @@ impl Summary {
         }
     }
 
+    /// Returns the summary of the files that a list names.
+    pub(crate) fn of<'a>(files: impl Iterator<Item = (&'a String, &'a Identity)>) -> Self {
+        let mut summary = Self::new();
+        files.for_each(|(name, file)| summary.add(name, file));
+        summary
+    }
+
     fn add(&mut self, name: &str, file: &Identity) {
         let mut hasher = blake3::Hasher::new();
         hasher
@@ -237,9 +244,7 @@ impl BundleFolder {
     /// Returns the summary of the same files, and which of `inodes` are among them. Errors are those of
     /// [`list`](Self::list).
     pub fn summarize(&self, inodes: &BTreeSet<u64>) -> Result<Summary> {
-        if self.is_rebanding()? {
-            return Err(self.rebanding());
-        }
+        self.check_not_rebanding()?;
         self.summarize_unfinished(inodes)
     }
 
@@ -255,6 +260,14 @@ impl BundleFolder {
             }
         })?;
         Ok(summary)
+    }
+
+    /// [`Kind::Conflict`] while a change of the band size is not finished.
+    pub(crate) fn check_not_rebanding(&self) -> Result<()> {
+        match self.is_rebanding()? {
+            true => Err(self.rebanding()),
+            false => Ok(()),
+        }
     }
 
     fn rebanding(&self) -> Error {
@@ -364,9 +377,7 @@ mod tests {
         };
         let of = |files: &[(&str, Identity)]| {
             let mut summary = Summary::new();
-            for (name, file) in files {
-                summary.add(name, file);
-            }
+            files.iter().for_each(|(name, file)| summary.add(name, file));
             summary
         };
         let base = of(&[("bands/0", file)]).fingerprint();

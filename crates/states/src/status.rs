@@ -1,8 +1,10 @@
 //! The next step for a bundle and its states.
 
+use std::collections::BTreeSet;
+
 use bandsaw::Result;
 
-use crate::bundle::{BundleFolder, INFO};
+use crate::bundle::{BundleFolder, INFO, Summary};
 use crate::manifest::Soundness;
 use crate::shelf::{Shelf, State};
 use crate::swap::{Phase, Plan};
@@ -57,12 +59,12 @@ pub fn status(bundle: &BundleFolder, shelf: &Shelf) -> Result<Status> {
     }
     let states = shelf.list()?;
     let newest = states.iter().rev().find(|state| state.is_sound());
-    let listing = bundle.list()?;
+    bundle.check_not_rebanding()?;
     let refused = match verification_state(bundle) {
         Err(error) if error.layer() == LAYER && error.kind() == bandsaw::Kind::Corrupt => true,
         state => state? == Some(REFUSED),
     };
-    if refused || !listing.contains_key(INFO) {
+    if refused || bundle.identity(INFO)?.is_none() {
         return Ok(Status::Refused(newest.map(|state| state.id.clone())));
     }
     if let Some(change) = uncommitted {
@@ -73,8 +75,8 @@ pub fn status(bundle: &BundleFolder, shelf: &Shelf) -> Result<Status> {
         let newest = states.iter().rev().find_map(State::whole);
         return Ok(Status::NoState(newest.map(|manifest| manifest.check)));
     };
-    let live = manifest.files.iter().map(|(name, file)| (name, &file.live));
-    Ok(match listing.iter().eq(live) {
+    let kept = Summary::of(manifest.files.iter().map(|(name, file)| (name, &file.live)));
+    Ok(match bundle.summarize(&BTreeSet::new())? == kept {
         true => Status::Kept(id.clone()),
         false => Status::Changed(id.clone()),
     })
