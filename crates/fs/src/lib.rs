@@ -1,5 +1,5 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`], and Core Storage below them, read.
+//! [`BlockDevice`]; Core Storage below them, and ISO 9660, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -21,6 +21,7 @@ mod crc32c;
 pub mod foreign;
 mod free;
 pub mod hfsplus;
+pub mod iso9660;
 mod loss;
 mod mode_type;
 mod open_volume_methods;
@@ -231,9 +232,9 @@ pub struct VolumeInfo {
     /// Space that is neither used nor free, in bytes: it is only held for older states of the
     /// volume.
     pub pending: u64,
-    /// Number of files, by the volume's own count.
+    /// Number of files, by the volume's own count; 0 if it has none, as ISO 9660.
     pub files: u64,
-    /// Number of folders, by the volume's own count.
+    /// Number of folders, by the volume's own count; 0 if it has none.
     pub folders: u64,
     /// Time of formatting.
     pub created: Option<Timestamp>,
