@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::apfs::{ApfsDriver, VolumeQuery};
 use super::core_storage::CoreStorageDriver;
 use super::hfsplus::HfsPlusDriver;
+use super::iso9660::IsoDriver;
 use super::quick_check::NodeLimit;
 use super::unlock::Keys;
 use super::volume::{LAYER, Volume};
@@ -170,6 +171,7 @@ impl VolumeFormat {
             Self::HfsPlus | Self::Hfsx => &HfsPlusDriver,
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
+            Self::Iso9660 => &IsoDriver,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
             #[cfg(feature = "foreign")]

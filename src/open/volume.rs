@@ -7,6 +7,7 @@ use super::apfs::{self, SurveyedContainer, VolumeQuery};
 use super::core_storage::{self, CoreStoragePeers};
 use super::detect::detect_file_system;
 use super::driver::Driver;
+use super::iso9660;
 use super::quick_check::NodeLimit;
 use super::unlock::Keys;
 use super::volume_format::VolumeFormat;
@@ -252,9 +253,12 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
         volumes.extend(Volume::detect(device, number, partition.range.clone())?);
     }
     // Discs for several systems may have a map without a usable partition and a file system at the
-    // front.
-    if volumes.is_empty() {
-        volumes.extend(Volume::detect(disk.clone(), None, 0..disk.info().len)?);
+    // front, or one whose partitions are within that file system.
+    if !volumes.iter().any(|volume| volume.format.is_supported())
+        && let Some(whole) = Volume::detect(disk.clone(), None, 0..disk.info().len)?
+        && (volumes.is_empty() || iso9660::surrounds(&**disk, &whole, &volumes)?)
+    {
+        volumes.push(whole);
     }
     core_storage::set_peers(&mut volumes);
     Ok(volumes)

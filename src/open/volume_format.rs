@@ -57,12 +57,11 @@ impl VolumeFormat {
             Self::Fat => Some("vfat"),
             Self::ExFat => Some("exfat"),
             Self::Ntfs => Some("ntfs3"),
-            Self::Iso9660 => Some("iso9660"),
             Self::Udf => Some("udf"),
             Self::Ext => Some("ext4"),
             Self::Xfs => Some("xfs"),
             Self::Btrfs => Some("btrfs"),
-            Self::HfsPlus | Self::Hfsx | Self::Apfs | Self::CoreStorage => None,
+            Self::HfsPlus | Self::Hfsx | Self::Apfs | Self::CoreStorage | Self::Iso9660 => None,
             Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
@@ -79,7 +78,9 @@ impl VolumeFormat {
 
     /// Returns true if this version reads the format.
     pub const fn is_supported(self) -> bool {
-        self.is_hfs_plus() || self.is_container() || matches!(self, Self::CoreStorage)
+        self.is_hfs_plus()
+            || self.is_container()
+            || matches!(self, Self::CoreStorage | Self::Iso9660)
     }
 }
 

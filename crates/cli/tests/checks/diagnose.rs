@@ -138,8 +138,8 @@ fn diagnose_names_the_cause() {
         (
             "iso.iso",
             [&[0; 0x8001][..], b"CD001", &[0; 70000][..]].concat(),
-            "file-system-not-read",
-            "mount",
+            "volume-damaged",
+            "ISO 9660",
         ),
         (
             "map.img",
