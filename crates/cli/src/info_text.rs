@@ -352,11 +352,13 @@ impl InfoWriter<'_> {
         if content.pending > 0 {
             self.fact("", &held(content.pending))?;
         }
-        let (files, folders) = (
-            counted(content.files, "file", "files"),
-            counted(content.folders, "folder", "folders"),
-        );
-        self.fact("holds", &format!("{files}, {folders}"))?;
+        if let (Some(files), Some(folders)) = (content.files, content.folders) {
+            let (files, folders) = (
+                counted(files, "file", "files"),
+                counted(folders, "folder", "folders"),
+            );
+            self.fact("holds", &format!("{files}, {folders}"))?;
+        }
         self.fact(
             "names",
             if content.case_sensitive {

@@ -59,8 +59,11 @@ pub struct VolumeContents {
     pub pending: u64,
     /// The size of an allocation block.
     pub block_size: u32,
-    pub files: u64,
-    pub folders: u64,
+    /// The number of files, if the volume records it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folders: Option<u64>,
     pub case_sensitive: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
@@ -194,13 +197,15 @@ impl FoundVolumes {
         match volume.open() {
             Ok(fs) => {
                 let info = fs.volume();
+                // Neither a journal nor counts of files are part of ISO 9660.
+                let is_iso = volume.format == VolumeFormat::Iso9660;
                 let details = VolumeDetails::HfsPlus {
                     journaled: info.journaled,
                     clean: info.clean,
                 };
                 let facts = VolumeInfo {
-                    content: Some(VolumeContents::new(info)),
-                    details: Some(details),
+                    content: Some(VolumeContents::new(info, !is_iso)),
+                    details: (!is_iso).then_some(details),
                     ..VolumeInfo::new(volume)
                 };
                 Self::one(facts, None)
@@ -258,7 +263,7 @@ impl FoundVolumes {
 }
 
 impl VolumeContents {
-    fn new(volume: fs::VolumeInfo) -> Self {
+    fn new(volume: fs::VolumeInfo, has_counts: bool) -> Self {
         Self {
             name: volume.name,
             uuid: volume.uuid.map(|uuid| uuid.to_string()),
@@ -269,8 +274,8 @@ impl VolumeContents {
             free: volume.free,
             pending: volume.pending,
             block_size: volume.block_size,
-            files: volume.files,
-            folders: volume.folders,
+            files: has_counts.then_some(volume.files),
+            folders: has_counts.then_some(volume.folders),
             case_sensitive: volume.case_sensitive,
             created: volume.created.map(|time| time.to_string()),
             modified: volume.modified.map(|time| time.to_string()),
@@ -285,8 +290,8 @@ impl VolumeContents {
             free: container.free(),
             pending: container.pending(),
             block_size: container.block_size(),
-            files: volume.files,
-            folders: volume.folders,
+            files: Some(volume.files),
+            folders: Some(volume.folders),
             case_sensitive: volume.case_sensitive,
             created: volume.created.map(|time| time.to_string()),
             modified: volume.modified.map(|time| time.to_string()),
