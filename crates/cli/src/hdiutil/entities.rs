@@ -112,6 +112,8 @@ impl<'a> Entity<'a> {
 pub(super) fn kind(mount: &Mount) -> &'static str {
     if mount.format.starts_with("HFS") {
         "hfs"
+    } else if mount.format == "ISO 9660" {
+        "cd9660"
     } else {
         "apfs"
     }

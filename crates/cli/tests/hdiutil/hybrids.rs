@@ -44,18 +44,13 @@ fn hybrids_with_iso_9660() {
     {
         return skip("hybrids_with_iso_9660", "no xorriso");
     }
-    for (line, volume, joliet) in [
-        ("makehybrid -iso -o plain src", false, false),
+    for (line, joliet) in [
+        ("makehybrid -iso -o plain src", false),
         (
             "makehybrid -iso -joliet -publisher Us -o names.iso src",
-            false,
             true,
         ),
-        (
-            "makehybrid -default-volume-name Every -o every src",
-            true,
-            true,
-        ),
+        ("makehybrid -default-volume-name Every -o every src", true),
     ] {
         let made = ok(&scratch, line);
         let path = made.trim().strip_prefix("created: ").unwrap();
@@ -65,7 +60,7 @@ fn hybrids_with_iso_9660() {
         let kinds: Vec<u8> = (0..4).map(|number| descriptor(number)[0]).collect();
         assert_eq!(kinds.contains(&2), joliet, "{line}");
         let letter = scratch.run(&["cat", &format!("{path}:/letter")]);
-        assert_eq!(letter.stdout == b"dear diary", volume, "{line}");
+        assert_eq!(letter.stdout, b"dear diary", "{line}");
         let listed = std::process::Command::new("7zz").args(["l", path]).output();
         if let Ok(listed) = listed {
             let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
