@@ -15,6 +15,7 @@ mod crypt;
 mod decmpfs;
 mod foreign;
 mod hfsplus;
+mod iso9660;
 mod journal;
 mod object_store;
 mod partition;
@@ -35,6 +36,7 @@ pub use crypt::crypt_header;
 pub use decmpfs::{decmpfs, decmpfs_pack};
 pub use foreign::foreign_free;
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
+pub use iso9660::iso9660;
 pub use journal::journal;
 pub use object_store::object_log;
 pub use partition::partition_map;
@@ -71,6 +73,7 @@ pub const TARGETS: &[Target] = &[
     target("apfs_change", apfs_change, apfs_change::seeds),
     target("apfs_spaceman", apfs_spaceman, apfs_space::seeds),
     target("foreign_free", foreign_free, foreign::seeds),
+    target("iso9660", iso9660, iso9660::seeds),
     target("core_storage", core_storage, core_storage::seeds),
     target(
         "core_storage_list",
