@@ -27,6 +27,7 @@ mod help;
 mod host_paths;
 #[cfg(target_os = "linux")]
 mod install;
+mod iso9660;
 mod json;
 mod large_backups;
 mod messages;
