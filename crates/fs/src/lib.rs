@@ -13,6 +13,7 @@
 mod ancestors;
 pub mod apfs;
 mod bitmap;
+mod btree_node;
 mod build;
 mod change;
 pub mod core_storage;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
+use crate::btree_node::{checked_descriptor, record_offset};
 use crate::hfsplus::layout::{FIRST_RECORD, NodeDescriptorRaw};
 use bandsaw_core::size::narrow;
 use bandsaw_core::sync::Mutex;
@@ -34,47 +35,17 @@ pub(in crate::hfsplus) struct Node {
 impl Node {
     /// Parses a node; the error describes the defect.
     pub(in crate::hfsplus) fn parse(number: u32, bytes: Box<[u8]>) -> Result<Self, String> {
-        let (head, _) = NodeDescriptorRaw::read_from_prefix(&bytes).map_err(|_| "is truncated")?;
-        let records = head.record_count.get();
-        let table = 2 * (usize::from(records) + 1);
-        let Some(end) = bytes
-            .len()
-            .checked_sub(table)
-            .filter(|&end| end >= usize::from(FIRST_RECORD))
-        else {
-            return Err(format!(
-                "{records} records exceed the {} bytes of the node",
-                bytes.len()
-            ));
-        };
-        let (next, previous) = (head.forward_link.get(), head.backward_link.get());
-        let node = Self {
+        let head = checked_descriptor(&bytes)?;
+        Ok(Self {
             number,
-            next,
-            previous,
+            next: head.forward_link.get(),
+            previous: head.backward_link.get(),
             kind: head.kind,
             height: head.height,
-            records,
+            records: head.record_count.get(),
             is_checked: false,
             bytes,
-        };
-        let mut before = usize::from(FIRST_RECORD);
-        for index in 0..=records {
-            let offset = node.offset(index).unwrap_or(usize::MAX);
-            let in_order = if index == 0 {
-                offset == before
-            } else {
-                offset > before
-            };
-            if !in_order || offset > end {
-                return Err(format!(
-                    "invalid offset {index} of a record: {offset}, expected more than {before} up \
-                     to {end}"
-                ));
-            }
-            before = offset;
-        }
-        Ok(node)
+        })
     }
 
     /// Returns the first odd offset. Records have even lengths, and macOS refuses nodes in which
@@ -89,10 +60,7 @@ impl Node {
     /// free space.
     #[inline]
     fn offset(&self, index: u16) -> Option<usize> {
-        let at = self.bytes.len().checked_sub(2 * (usize::from(index) + 1))?;
-        Some(usize::from(u16::from_be_bytes(
-            *self.bytes.get(at..)?.first_chunk()?,
-        )))
+        record_offset(&self.bytes, index)
     }
 
     /// Returns the node's bytes with the records in `range` replaced by `record`, and the number of

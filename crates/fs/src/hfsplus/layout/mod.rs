@@ -23,6 +23,9 @@ pub use journal::*;
 pub use volume::*;
 
 use crate::Timestamp;
+pub(crate) use crate::btree_node::{
+    FIRST_RECORD, MAX_DEPTH, NodeDescriptorRaw, TreeHeaderRaw, node_kind,
+};
 pub(crate) use crate::mode_type;
 
 /// A catalog node ID: the number of a file or folder within its volume (§3).
