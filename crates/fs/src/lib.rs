@@ -1,5 +1,5 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`]; Core Storage below them, and ISO 9660, read.
+//! [`BlockDevice`]; HFS volumes, ISO 9660, and Core Storage below HFS+, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -21,6 +21,7 @@ mod crc32c;
 #[cfg(feature = "foreign")]
 pub mod foreign;
 mod free;
+pub mod hfs;
 pub mod hfsplus;
 pub mod iso9660;
 mod loss;

@@ -27,6 +27,7 @@ const COVERED: &[&str] = &[
     "crates/fs/src/apfs/build/encryption.rs: written once, in order, by the builder",
     "crates/fs/src/apfs/stream.rs: tests/layer_suites.rs",
     "crates/fs/src/apfs/write/file.rs: tests/layer_suites.rs",
+    "crates/fs/src/hfs/fork.rs: read-only, with tests beside it",
     "crates/fs/src/hfsplus/extents.rs: tests/layer_suites.rs",
     "crates/fs/src/hfsplus/journal/replayed.rs: tests/hfsplus_crash.rs reads every journal through it",
     "crates/fs/src/hfsplus/repair/rewrite.rs: a file of the volume header, with tests beside it",

@@ -25,7 +25,7 @@ pub enum FoundHeader {
     Hfsx,
     /// HFS Plus in a wrapper for systems before Mac OS 8.1.
     Wrapped,
-    /// HFS, which is recognized but not supported.
+    /// HFS without HFS Plus in it, which [`crate::hfs`] reads.
     Hfs,
 }
 
