@@ -50,6 +50,7 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
         return Ok(Some(VolumeFormat::CoreStorage));
     }
     let by_fields = [
+        (is_mfs(&head), VolumeFormat::Mfs),
         (is_ext(&head), VolumeFormat::Ext),
         (is_fat(&head), VolumeFormat::Fat),
     ];
@@ -66,6 +67,23 @@ fn of_apple(found: hfsplus::Probed) -> VolumeFormat {
         hfsplus::Probed::Hfsx => VolumeFormat::Hfsx,
         hfsplus::Probed::Hfs => VolumeFormat::Hfs,
     }
+}
+
+/// Recognizes MFS, the file system before HFS, by more than its magic, whose two bytes are too few.
+fn is_mfs(head: &[u8]) -> bool {
+    let Some(block) = head.get(1024..).and_then(|bytes| bytes.first_chunk::<64>()) else {
+        return false;
+    };
+    let word = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
+    let block_size = u32::from_be_bytes([block[20], block[21], block[22], block[23]]);
+    let (directory, blocks, first_block) = (word(14), word(18), word(28));
+    block[..2] == [0xd2, 0xd7]
+        && directory > 2
+        && blocks > 0
+        && block_size > 0
+        && block_size.is_multiple_of(512)
+        && first_block > directory
+        && (1..=27).contains(&block[36])
 }
 
 /// Recognizes ext2, 3 and 4 by more than their magic, whose two bytes are too few.
@@ -139,6 +157,15 @@ mod tests {
         put(bytes, 1080, &[0x53, 0xef]);
     }
 
+    /// Writes a master directory block as the Finder of 1984 does on a disk of 400 KB.
+    fn mfs(bytes: &mut [u8]) {
+        put(bytes, 1024, &[0xd2, 0xd7]);
+        for (at, value) in [(14, 4_u16), (18, 391), (22, 1024), (28, 16)] {
+            put(bytes, 1024 + at, &value.to_be_bytes());
+        }
+        put(bytes, 1024 + 36, b"\x04Disk");
+    }
+
     #[test]
     fn each_magic_is_known() {
         for (at, magic, format) in MAGICS {
@@ -152,6 +179,12 @@ mod tests {
             found(|bytes| put(bytes, 1024, b"HX\0\x05")),
             Some(VolumeFormat::Hfsx)
         );
+        let hfs = |bytes: &mut [u8]| {
+            put(bytes, 1024, b"BD");
+            put(bytes, 1044, &512_u32.to_be_bytes());
+        };
+        assert_eq!(found(hfs), Some(VolumeFormat::Hfs));
+        assert_eq!(found(mfs), Some(VolumeFormat::Mfs));
         assert_eq!(found(|_| {}), None);
     }
 
@@ -196,6 +229,13 @@ mod tests {
             let change = |bytes: &mut [u8]| {
                 fat(bytes);
                 bytes[spoilt] = if spoilt == 13 { 3 } else { 0 };
+            };
+            assert_eq!(found(change), None, "byte {spoilt}");
+        }
+        for spoilt in [1024, 1025, 1039, 1047, 1053, 1060] {
+            let change = |bytes: &mut [u8]| {
+                mfs(bytes);
+                bytes[spoilt] = if spoilt == 1047 { 1 } else { 0 };
             };
             assert_eq!(found(change), None, "byte {spoilt}");
         }

@@ -16,6 +16,7 @@ use super::volume_format::VolumeFormat;
 use crate::device::BlockDevice;
 #[cfg(feature = "foreign")]
 use crate::fs::foreign::{Foreign, ForeignFree};
+use crate::fs::hfs::{self, HfsVolume};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap, ResizeVolume};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -132,6 +133,40 @@ impl Driver for Unread {
     }
 }
 
+/// HFS, which is only read.
+#[derive(Debug)]
+struct HfsDriver;
+
+impl Driver for HfsDriver {
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        refuse_snapshot(volume, wanted)?;
+        Ok(Arc::new(HfsVolume::open(volume.device().clone())?))
+    }
+
+    fn open_mut(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        _keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
+        let message = "HFS volumes can only be read; copy the files to another image";
+        Err(unsupported(volume, message))
+    }
+
+    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        hfs::stated_len(&**volume.device())
+    }
+
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
 /// ext2/3/4, FAT, exFAT and NTFS, whose free space is read so that a trim can discard it.
 #[cfg(feature = "foreign")]
 #[derive(Debug)]
@@ -169,6 +204,7 @@ impl VolumeFormat {
     pub(super) const fn driver(self) -> &'static dyn Driver {
         match self {
             Self::HfsPlus | Self::Hfsx => &HfsPlusDriver,
+            Self::Hfs => &HfsDriver,
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
             Self::Iso9660 => &IsoDriver,

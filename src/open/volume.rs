@@ -288,8 +288,12 @@ pub(super) fn first_writable(
     let usable = volumes
         .iter()
         .position(|volume| volume.format.is_supported());
-    if let Some(damaged) = usable.and_then(|first| volumes.get(first)) {
-        damaged.check_before_change()?;
+    if let Some(first) = usable.and_then(|first| volumes.get(first)) {
+        first.check_before_change()?;
+        // Nor if the first, which readers use, can only be read.
+        if first.format == VolumeFormat::Hfs {
+            return first.open_mut_within(None, keys);
+        }
     }
     first(volumes, |volume| volume.open_mut_within(None, keys))?
         .ok_or_else(|| none_of(unseen(volumes), volumes, "no writable volume"))

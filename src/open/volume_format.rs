@@ -11,6 +11,7 @@ pub enum VolumeFormat {
     HfsPlus,
     Hfsx,
     Hfs,
+    Mfs,
     Apfs,
     CoreStorage,
     Fat,
@@ -33,6 +34,7 @@ impl VolumeFormat {
             Self::HfsPlus => "HFS+",
             Self::Hfsx => "HFSX",
             Self::Hfs => "HFS",
+            Self::Mfs => "MFS",
             Self::Apfs => "APFS",
             Self::CoreStorage => "Core Storage",
             Self::Fat => "FAT",
@@ -53,7 +55,6 @@ impl VolumeFormat {
     /// does not read it.
     pub(crate) const fn linux_driver(self) -> Option<&'static str> {
         match self {
-            Self::Hfs => Some("hfs"),
             Self::Fat => Some("vfat"),
             Self::ExFat => Some("exfat"),
             Self::Ntfs => Some("ntfs3"),
@@ -61,8 +62,8 @@ impl VolumeFormat {
             Self::Ext => Some("ext4"),
             Self::Xfs => Some("xfs"),
             Self::Btrfs => Some("btrfs"),
-            Self::HfsPlus | Self::Hfsx | Self::Apfs | Self::CoreStorage | Self::Iso9660 => None,
-            Self::Luks | Self::Lvm | Self::Swap => None,
+            Self::HfsPlus | Self::Hfsx | Self::Hfs | Self::Apfs | Self::CoreStorage => None,
+            Self::Iso9660 | Self::Mfs | Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
 
@@ -78,6 +79,11 @@ impl VolumeFormat {
 
     /// Returns true if this version reads the format.
     pub const fn is_supported(self) -> bool {
+        self.is_checked() || matches!(self, Self::Hfs)
+    }
+
+    /// Returns true if this version also checks volumes of the format.
+    pub const fn is_checked(self) -> bool {
         self.is_hfs_plus()
             || self.is_container()
             || matches!(self, Self::CoreStorage | Self::Iso9660)

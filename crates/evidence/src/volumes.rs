@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bandsaw::fs::apfs::{Container, Summary};
+use bandsaw::fs::hfs::HfsVolume;
 use bandsaw::fs::hfsplus::HfsPlus;
 use bandsaw::fs::{FileSystem, LockedVolume};
-use bandsaw::open::{Image, Keys, Volume, volume_key};
+use bandsaw::open::{Image, Keys, Volume, VolumeFormat, volume_key};
 use bandsaw::{Error, Kind, Result};
 
 use crate::locator::Locator;
@@ -92,9 +93,12 @@ impl VolumeWalk<'_, '_> {
 
     /// Opens a volume that is no container of others.
     fn single(&self, image: &Image, volume: &Volume) -> Opened {
+        let locator = || Ok::<_, Error>(Arc::new(Locator::new(volume.device().clone())?));
         if volume.format.is_hfs_plus() {
-            let device = Arc::new(Locator::new(volume.device().clone())?);
-            return Ok(Arc::new(HfsPlus::open(device)?.system_files(true)));
+            return Ok(Arc::new(HfsPlus::open(locator()?)?.system_files(true)));
+        }
+        if volume.format == VolumeFormat::Hfs {
+            return Ok(Arc::new(HfsVolume::open(locator()?)?));
         }
         let selector = bandsaw::address::VolumeSelector::Number {
             partition: volume.partition.unwrap_or(1),

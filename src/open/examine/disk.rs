@@ -159,6 +159,7 @@ fn check_volume(
     let layer = format!("{} on {}", volume.format, volume.place());
     match volume.check(options.keys, &mut found.problems, progress) {
         Some(checked) => {
+            found.has_checked_volume = true;
             let unseen = found.judged(layer, checked)?.unwrap_or_default();
             found
                 .layers
@@ -167,10 +168,13 @@ fn check_volume(
                     verdict: Verdict::Unknown(error),
                 }));
         }
-        None => found.layers.push(CheckedLayer {
-            layer,
-            verdict: Verdict::Skipped,
-        }),
+        None => {
+            found.has_skipped_volume = true;
+            found.layers.push(CheckedLayer {
+                layer,
+                verdict: Verdict::Skipped,
+            });
+        }
     }
     if found.decoding && volume.format.is_supported() {
         decode_files(volume, options, found, progress)?;

@@ -47,7 +47,7 @@ pub enum Conclusion {
     /// Warnings were found, and every layer was checked that can be.
     Warned,
     /// Nothing is wrong with the container and the partition map; all contents belong to file
-    /// systems or other uses that are not checked.
+    /// systems or other uses that are not checked: unsupported ones, and HFS.
     Unchecked,
     /// All that can be checked was checked, and nothing is wrong. Unsupported file systems beside
     /// supported ones were not checked.
@@ -99,6 +99,10 @@ pub struct Examination {
     pub is_write_once: bool,
     /// The contents of the disk, if it could be read.
     pub contents: Option<Contents>,
+    /// True if a volume was checked here.
+    has_checked_volume: bool,
+    /// True if a volume was not, because its format is not checked.
+    has_skipped_volume: bool,
     /// True if compressed files are decoded.
     decoding: bool,
     /// True if volumes are not checked here.
@@ -124,6 +128,7 @@ impl Examination {
             Some(error) => Conclusion::Unknown(error.duplicate()),
             None if self.problems.count(Severity::Warning) > 0 => Conclusion::Warned,
             None if matches!(self.contents, Some(Contents::Foreign(_))) => Conclusion::Unchecked,
+            None if self.has_skipped_volume && !self.has_checked_volume => Conclusion::Unchecked,
             None => Conclusion::Sound,
         }
     }

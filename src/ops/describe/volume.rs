@@ -197,15 +197,16 @@ impl FoundVolumes {
         match volume.open() {
             Ok(fs) => {
                 let info = fs.volume();
-                // Neither a journal nor counts of files are part of ISO 9660.
                 let is_iso = volume.format == VolumeFormat::Iso9660;
+                // Neither of these has a journal, and counts of files are no part of ISO 9660.
+                let has_details = !is_iso && volume.format != VolumeFormat::Hfs;
                 let details = VolumeDetails::HfsPlus {
                     journaled: info.journaled,
                     clean: info.clean,
                 };
                 let facts = VolumeInfo {
                     content: Some(VolumeContents::new(info, !is_iso)),
-                    details: (!is_iso).then_some(details),
+                    details: has_details.then_some(details),
                     ..VolumeInfo::new(volume)
                 };
                 Self::one(facts, None)

@@ -133,7 +133,6 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
         None => cause,
     };
     match volume.format {
-        VolumeFormat::Hfs => cause.advise("macOS up to 10.14 and hfsutils can read it"),
         VolumeFormat::Luks => {
             let sector = volume.range.start / 512;
             let cause = Cause {

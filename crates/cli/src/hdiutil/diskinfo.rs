@@ -238,8 +238,10 @@ fn of_apfs(mount: &Mount) -> Vec<Fact> {
 
 /// Returns macOS's names of the file system: for programs, and for people.
 fn names(mount: &Mount) -> [&'static str; 2] {
-    if mount.format == "ISO 9660" {
-        return ["ISO 9660"; 2];
+    match &*mount.format {
+        "ISO 9660" => return ["ISO 9660"; 2],
+        "HFS" => return ["HFS", "Mac OS Standard"],
+        _ => {}
     }
     let is_hfs = mount.format.starts_with("HFS");
     match (is_hfs, mount.case_sensitive, mount.journaled) {

@@ -530,7 +530,7 @@ impl Health {
         };
         let volumes = image.volumes().iter();
         let mut verdict = Verdict::Unknown;
-        for volume in volumes.filter(|volume| volume.format.is_supported()) {
+        for volume in volumes.filter(|volume| volume.format.is_checked()) {
             let found = match volume.find_damage() {
                 Ok(None) => {
                     verdict = if verdict == Verdict::Unknown {

@@ -515,7 +515,7 @@ class Image:
             time.sleep(0.01)
 
 
-_READ = frozenset({"APFS", "HFS+", "HFSX"})
+_READ = frozenset({"APFS", "HFS", "HFS+", "HFSX"})
 
 
 def create(
