@@ -97,6 +97,11 @@ fn volume() {
 }
 
 #[test]
+fn hfs_volume() {
+    break_copies(|folder| write(folder, "good.hfs-standard", &fuzz::hfs_sample()));
+}
+
+#[test]
 fn apple_partition_map() {
     break_copies(|folder| {
         write(

@@ -14,6 +14,7 @@ mod core_storage;
 mod crypt;
 mod decmpfs;
 mod foreign;
+mod hfs;
 mod hfsplus;
 mod iso9660;
 mod journal;
@@ -35,6 +36,7 @@ pub use core_storage::{core_storage, core_storage_list};
 pub use crypt::crypt_header;
 pub use decmpfs::{decmpfs, decmpfs_pack};
 pub use foreign::foreign_free;
+pub use hfs::{hfs_sample, hfs_volume};
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
 pub use iso9660::iso9660;
 pub use journal::journal;
@@ -68,6 +70,7 @@ pub const TARGETS: &[Target] = &[
     target("address", address, text::address_seeds),
     target("size", size, text::size_seeds),
     target("partition_map", partition_map, partition::seeds),
+    target("hfs_volume", hfs_volume, hfs::seeds),
     target("hfsplus_volume", hfsplus_volume, hfsplus::volume_seeds),
     target("hfsplus_change", hfsplus_change, change::seeds),
     target("apfs_change", apfs_change, apfs_change::seeds),
