@@ -19,6 +19,7 @@ mod finder;
 mod foreign;
 mod gdisk;
 mod guest_listing;
+mod hfsutils;
 mod libfshfs;
 mod linux_apfs;
 mod linux_kernel;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     finder::add(&mut suite);
     foreign::add(&mut suite);
     gdisk::add(&mut suite);
+    hfsutils::add(&mut suite);
     libfshfs::add(&mut suite);
     linux_apfs::add(&mut suite);
     linux_kernel::add(&mut suite);

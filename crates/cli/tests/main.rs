@@ -24,6 +24,7 @@ mod gate;
 mod hdiutil;
 mod health;
 mod help;
+mod hfs;
 mod host_paths;
 #[cfg(target_os = "linux")]
 mod install;
