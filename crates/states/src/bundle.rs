@@ -377,7 +377,9 @@ mod tests {
         };
         let of = |files: &[(&str, Identity)]| {
             let mut summary = Summary::new();
-            files.iter().for_each(|(name, file)| summary.add(name, file));
+            files
+                .iter()
+                .for_each(|(name, file)| summary.add(name, file));
             summary
         };
         let base = of(&[("bands/0", file)]).fingerprint();
