@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use bandsaw::device::BlockDeviceExt;
-use bandsaw::fs::{FileSystem, FileSystemExt, Fork};
+use bandsaw::fs::{FileSystemExt, Fork};
 use bandsaw::open::{self, OpenOptions, VolumeFormat};
 
 use crate::noise::noise;
