@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::apfs::{ApfsDriver, VolumeQuery};
 use super::core_storage::CoreStorageDriver;
 use super::hfsplus::HfsPlusDriver;
-use super::iso9660::IsoDriver;
 use super::quick_check::NodeLimit;
 use super::unlock::Keys;
 use super::volume::{LAYER, Volume};
@@ -17,6 +16,7 @@ use crate::device::BlockDevice;
 #[cfg(feature = "foreign")]
 use crate::fs::foreign::{Foreign, ForeignFree};
 use crate::fs::hfs::{self, HfsVolume};
+use crate::fs::iso9660::{self, IsoVolume};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap, ResizeVolume};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -160,6 +160,46 @@ impl Driver for HfsDriver {
 
     fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
         hfs::stated_len(&**volume.device())
+    }
+
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
+/// ISO 9660, which is only read.
+#[derive(Debug)]
+struct IsoDriver;
+
+impl Driver for IsoDriver {
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        refuse_snapshot(volume, wanted)?;
+        Ok(Arc::new(IsoVolume::open(volume.device().clone())?))
+    }
+
+    fn check(
+        &self,
+        volume: &Volume,
+        _keys: Option<&dyn Keys>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
+        let checked = iso9660::check(volume.device().clone(), progress);
+        Some(checked.map(|found| {
+            for Problem { severity, error } in found {
+                problems.add(severity, error.in_file(volume.place()));
+            }
+            Vec::new()
+        }))
+    }
+
+    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        iso9660::stated_len(&**volume.device())
     }
 
     fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {

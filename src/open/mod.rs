@@ -6,7 +6,7 @@
 //! | topic | files |
 //! | --- | --- |
 //! | opening, layer by layer | `opening`, `container`, `disk`, `overlays`, `section`, `archive`, `split_files`, `asif_directories` |
-//! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `iso9660`, `logical_disk` |
+//! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `logical_disk` |
 //! | the gate before changes: comparison of sources | `gate` |
 //! | keys | `unlock`, `key_cache`, `key_file` |
 //! | new images | `create`, `place`, `resumable`, `staged_image` |
@@ -37,7 +37,6 @@ mod free;
 pub(crate) mod gate;
 mod hfsplus;
 mod image;
-mod iso9660;
 pub(crate) mod key_cache;
 mod key_file;
 mod layer;

@@ -7,7 +7,6 @@ use super::apfs::{self, SurveyedContainer, VolumeQuery};
 use super::core_storage::{self, CoreStoragePeers};
 use super::detect::detect_file_system;
 use super::driver::Driver;
-use super::iso9660;
 use super::quick_check::NodeLimit;
 use super::unlock::Keys;
 use super::volume_format::VolumeFormat;
@@ -15,6 +14,7 @@ use crate::address::VolumeSelector;
 use crate::device::{Access, BlockDevice, Slice};
 use crate::fs::apfs::VolumeWriter;
 use crate::fs::hfsplus::DEFAULT_CACHE;
+use crate::fs::iso9660;
 use crate::fs::{FileSystem, FileSystemMut, ResizeVolume, Timestamp};
 use crate::partition::Map;
 use crate::problem::{Problems, Severity};
@@ -256,12 +256,23 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
     // front, or one whose partitions are within that file system.
     if !volumes.iter().any(|volume| volume.format.is_supported())
         && let Some(whole) = Volume::detect(disk.clone(), None, 0..disk.info().len)?
-        && (volumes.is_empty() || iso9660::surrounds(&**disk, &whole, &volumes)?)
+        && (volumes.is_empty() || surrounds(&**disk, &whole, &volumes)?)
     {
         volumes.push(whole);
     }
     core_storage::set_peers(&mut volumes);
     Ok(volumes)
+}
+
+/// Returns true if the disk is a volume that contains all of `within`, which are partitions with the
+/// files that start a computer. A volume that only remains of a former use of the disk does not: it
+/// ends within a partition.
+fn surrounds(disk: &dyn BlockDevice, whole: &Volume, within: &[Volume]) -> Result<bool> {
+    if whole.format != VolumeFormat::Iso9660 {
+        return Ok(false);
+    }
+    let len = iso9660::stated_len(disk)?;
+    Ok(len.is_some_and(|len| within.iter().all(|volume| volume.range.end <= len)))
 }
 
 /// Returns the first volume of a supported format.

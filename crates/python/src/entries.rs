@@ -235,8 +235,8 @@ pub(crate) struct DirEntry {
     entry: Entry,
 }
 
-impl DirEntry {
-    pub(crate) fn new(folder: Arc<str>, entry: Entry) -> Self {
+impl From<(Arc<str>, Entry)> for DirEntry {
+    fn from((folder, entry): (Arc<str>, Entry)) -> Self {
         Self { folder, entry }
     }
 }
@@ -316,12 +316,12 @@ impl Entries {
         if let Some(mut walk) = self.0.try_lock()
             && let Some(entry) = walk.at_hand()
         {
-            return Ok(Some(entry));
+            return Ok(Some(entry.into()));
         }
         let next = py.detach(|| self.0.lock().next())?;
         if next.is_none() {
             py.check_signals()?;
         }
-        Ok(next)
+        Ok(next.map(DirEntry::from))
     }
 }

@@ -11,7 +11,6 @@ use bandsaw::fs::{Entry, FileKind, FileSystem, NodeId};
 use bandsaw::{Error, Kind, Result};
 
 use crate::detached::Detached;
-use crate::entries::DirEntry;
 
 /// Entries that are given on at once. A thread that reads ahead has about five times as many in memory.
 const BATCH: usize = 1024;
@@ -66,19 +65,19 @@ impl Walk {
         }
     }
 
-    /// Returns the next entry if it is in memory.
-    pub(crate) fn at_hand(&mut self) -> Option<DirEntry> {
+    /// Returns the next entry and the path of its folder, if it is in memory.
+    pub(crate) fn at_hand(&mut self) -> Option<(Arc<str>, Entry)> {
         loop {
             if let Some(entry) = self.entries.next() {
-                return Some(DirEntry::new(self.folder.clone(), entry));
+                return Some((self.folder.clone(), entry));
             }
             let (folder, entries) = self.pieces.next()?;
             (self.folder, self.entries) = (folder, entries.into_iter());
         }
     }
 
-    /// Returns the next entry, and waits for it.
-    pub(crate) fn next(&mut self) -> Result<Option<DirEntry>> {
+    /// Returns the next entry and the path of its folder, and waits for it.
+    pub(crate) fn next(&mut self) -> Result<Option<(Arc<str>, Entry)>> {
         loop {
             if let Some(entry) = self.at_hand() {
                 return Ok(Some(entry));
