@@ -10,12 +10,12 @@ use crate::common::{Scratch, stderr};
 fn with_partition(mut bytes: Vec<u8>, sectors: u32) -> Vec<u8> {
     let entry = [
         &[0, 0, 0, 0, 0xEF, 0, 0, 0][..],
-        &8_u32.to_le_bytes(),
+        &12_u32.to_le_bytes(),
         &sectors.to_le_bytes(),
     ];
     bytes[446..462].copy_from_slice(&entry.concat());
     bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
-    let boot = &mut bytes[4096..4608];
+    let boot = &mut bytes[6144..6656];
     boot[..3].copy_from_slice(&[0xEB, 0x3C, 0x90]);
     boot[11..22].copy_from_slice(&[0x00, 0x02, 4, 1, 0, 2, 0, 2, 0, 8, 0xF8]);
     boot[510..].copy_from_slice(&[0x55, 0xAA]);
@@ -74,7 +74,7 @@ fn partitions_within_a_volume_do_not_hide_it() {
     assert_eq!(scratch.ok(&["cat", "start.iso:SAMPLE:/a.txt"]), "hello");
     // The disk was partitioned later, and the volume only remains.
     let longer = [bytes, vec![0; 1 << 20]].concat();
-    let sectors = (longer.len() as u32 - 4096) / 512;
+    let sectors = (longer.len() as u32 - 6144) / 512;
     scratch.write("stick.img", with_partition(longer, sectors));
     let refused = scratch.run(&["ls", "stick.img"]);
     assert!(

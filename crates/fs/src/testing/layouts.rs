@@ -1,7 +1,8 @@
 //! Sources of the layouts, which declare the fields that tests damage one by one.
 
 /// The layouts of HFS+ headers, tree nodes and journals.
-pub const HFSPLUS: [&str; 3] = [
+pub const HFSPLUS: [&str; 4] = [
+    include_str!("../btree_node.rs"),
     include_str!("../hfsplus/layout/volume.rs"),
     include_str!("../hfsplus/layout/btree.rs"),
     include_str!("../hfsplus/layout/journal.rs"),
