@@ -489,15 +489,18 @@ mod serving {
         assert_eq!(names.count(), 1);
     }
 
-    /// Starts a service manager of the user in name spaces of its own, which hide that of the
-    /// machine, if there is one. It starts, loses, and stops the service; `$1` is a folder.
-    const SERVICE_MANAGER: &str = r#"
+    /// Hides the service manager of the machine, if there is one, in name spaces of its own.
+    const MOUNTS: &str = "
         set -eu
         mount --make-rprivate /
         mount -t tmpfs none /run
-        mkdir -p /run/systemd/system
         umount -l /sys/fs/cgroup
         mount -t cgroup2 none /sys/fs/cgroup
+    ";
+
+    /// Starts a service manager of the user behind [`MOUNTS`]. It starts, loses, and stops the service; `$1` is a folder.
+    const SERVICE_MANAGER: &str = r#"
+        mkdir -p /run/systemd/system
         group=/sys/fs/cgroup/bandsaw-$$
         mkdir "$group"
         echo $$ >"$group/cgroup.procs"
@@ -528,6 +531,12 @@ mod serving {
         if !has("systemd") || !has("unshare") {
             return skip::without_program("the service of web", "systemd is not installed");
         }
+        let may_mount = Command::new("unshare")
+            .args(["--mount", "--cgroup", "sh", "-c", MOUNTS])
+            .status();
+        if !may_mount.is_ok_and(|status| status.success()) {
+            return skip::skip("the service of web", "name spaces cannot be made here");
+        }
         let scratch = Scratch::new();
         for folder in ["root", "run"] {
             fs::create_dir(scratch.path(folder)).unwrap();
@@ -553,7 +562,7 @@ mod serving {
                 "--kill-child",
                 "sh",
                 "-c",
-                SERVICE_MANAGER,
+                &format!("{MOUNTS}{SERVICE_MANAGER}"),
                 "sh",
             ])
             .arg(scratch.path(""))
