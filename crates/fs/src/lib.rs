@@ -203,6 +203,12 @@ pub struct Attributes {
 /// Name of the attribute that contains a file's resource fork.
 pub const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 
+/// Name of the attribute that contains the Finder information of a record.
+pub(crate) const FINDER_INFO: &str = "com.apple.FinderInfo";
+
+/// Owner and group of objects without owners: macOS's user and group "unknown".
+pub(crate) const UNKNOWN_OWNER: u32 = 99;
+
 /// BSD flag: contents are compressed and described by the attribute `com.apple.decmpfs`.
 pub const UF_COMPRESSED: u32 = 0x20;
 /// BSD flag: hidden from users.

@@ -24,13 +24,13 @@ type Piece = (Arc<str>, Vec<Entry>);
 pub(crate) struct Walk {
     source: Source,
     may_change: bool,
-    /// What was read, the next one first.
+    /// Entries that were read, the next ones first.
     pieces: vec::IntoIter<Piece>,
     folder: Arc<str>,
     entries: vec::IntoIter<Entry>,
 }
 
-/// What is left to read.
+/// Source of the entries that are not read yet.
 #[derive(Debug)]
 enum Source {
     Folders(Detached<Folders>),
@@ -93,9 +93,9 @@ impl Walk {
         loop {
             match mem::replace(&mut self.source, Source::Ended) {
                 Source::Ended => return Ok(None),
-                Source::Thread(ahead) => {
+                Source::Thread(mut ahead) => {
                     let Ok(batch) = ahead.batches.recv() else {
-                        return Ok(None);
+                        return ahead.join().map(|()| None);
                     };
                     self.source = Source::Thread(ahead);
                     return batch.map(Some);
@@ -149,15 +149,24 @@ impl Ahead {
             thread: Some(thread),
         })
     }
+
+    /// Waits for the end of the thread. Entries are missing if it did not end in order.
+    fn join(&mut self) -> Result<()> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Err(_)) => {
+                let message = "internal: the thread that lists folders has ended early";
+                Err(Error::new(Kind::Io, "folder", message))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
         // The sender fails from now on.
         self.batches = sync_channel(0).1;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.join();
     }
 }
 

@@ -58,8 +58,8 @@ impl Identity {
 /// The files of a bundle by name.
 pub type Listing = BTreeMap<String, Identity>;
 
-/// What tells whether any file of a bundle was added, removed, renamed or changed. It takes the same memory
-/// for any number of files.
+/// Summary of the files of a bundle, which differs if any file was added, removed, renamed or changed. It
+/// takes the same memory for any number of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The sum of the BLAKE3 hashes of all names and identities: folders are listed in any order.

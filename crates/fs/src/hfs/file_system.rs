@@ -6,17 +6,14 @@ use std::sync::Arc;
 use super::layout::{FILE_LOCKED, FINDER_INVISIBLE, LAYER, Object, cnid, timestamp};
 use super::{HfsVolume, names};
 use crate::{
-    Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_HIDDEN, VolumeInfo,
+    Attributes, Entry, FINDER_INFO, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_HIDDEN,
+    UNKNOWN_OWNER, VolumeInfo,
 };
 use bandsaw_core::device::{BlockDevice, Memory};
 use bandsaw_core::{Error, Result};
 
-/// Name of the attribute that exposes the Finder information of a record.
-const FINDER_INFO: &str = "com.apple.FinderInfo";
 /// BSD flag of a locked file.
 const UF_IMMUTABLE: u32 = 0x2;
-/// Owner and group of objects from systems without owners: macOS's user and group "unknown".
-const UNKNOWN_OWNER: u32 = 99;
 
 impl FileSystem for HfsVolume {
     fn volume(&self) -> VolumeInfo {

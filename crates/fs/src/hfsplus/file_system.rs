@@ -11,8 +11,10 @@ use super::catalog::Object;
 use super::extents::Owner;
 use super::layout::{Cnid, Variant, fork_type, timestamp, volume_attributes};
 use super::unicode::{NameOrder, encode_name, encode_verbatim};
-use super::{FINDER_INFO, HfsPlus, LAYER, stat};
-use crate::{Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, VolumeInfo};
+use super::{HfsPlus, LAYER, stat};
+use crate::{
+    Attributes, Entry, FINDER_INFO, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, VolumeInfo,
+};
 use bandsaw_core::decmpfs;
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory};
 use bandsaw_core::size::to_usize;

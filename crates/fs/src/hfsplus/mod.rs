@@ -64,8 +64,6 @@ pub use self::write::{HfsPlusMut, WriteOptions};
 const LAYER: &str = "hfs+";
 /// Default size of the cache for tree nodes of a volume, in bytes.
 pub const DEFAULT_CACHE: usize = 16 << 20;
-/// Name of the attribute that exposes the Finder information of a record.
-const FINDER_INFO: &str = "com.apple.FinderInfo";
 
 /// An open HFS+ or HFSX volume, read-only.
 #[derive(Debug)]

@@ -2,10 +2,7 @@
 
 use super::catalog::Object;
 use super::layout::{FileRaw, ForkRaw, finder_flags, mode_type, record_flags, timestamp};
-use crate::{Attributes, FileKind, NodeId, Timestamp, UF_HIDDEN};
-
-/// Owner and group of objects from systems without owners: macOS's user and group "unknown".
-const UNKNOWN_OWNER: u32 = 99;
+use crate::{Attributes, FileKind, NodeId, Timestamp, UF_HIDDEN, UNKNOWN_OWNER};
 
 /// Returns the kind of a file record; an invalid type is treated as a regular file.
 pub(super) fn file_kind(file: &FileRaw) -> FileKind {

@@ -31,7 +31,7 @@ struct TypeRaw {
 }
 const _: () = assert!(size_of::<TypeRaw>() == 10);
 
-/// What the Finder knows of a file.
+/// Type, creator and flags of a file for the Finder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FinderType {
     kind: [u8; 4],

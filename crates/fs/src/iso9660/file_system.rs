@@ -16,14 +16,10 @@ use super::layout::{self, Record, RecordRaw, flags};
 use super::rock_ridge::RockRidge;
 use super::{IsoVolume, LAYER};
 use crate::{
-    Attributes, Entry, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_HIDDEN, VolumeInfo,
-    mode_type,
+    Attributes, Entry, FINDER_INFO, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_HIDDEN,
+    UNKNOWN_OWNER, VolumeInfo, mode_type,
 };
 
-/// Name of the attribute with type and creator.
-const FINDER_INFO: &str = "com.apple.FinderInfo";
-/// Owner and group of objects without owners: macOS's user and group "unknown".
-const UNKNOWN_OWNER: u32 = 99;
 /// Maximum number of bytes of a directory in which entries are counted.
 const MAX_COUNTED: u64 = 1 << 20;
 

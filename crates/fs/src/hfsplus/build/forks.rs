@@ -7,16 +7,13 @@ use crate::build::filling::{self, Content, Piece, Places};
 use crate::build::tree::{self, body};
 use crate::hfsplus::layout::{AllocBlock, Extent, ForkRaw, max_inline_value};
 use crate::source::{SourceKind, SourceNode, Stream, Tree};
-use crate::{PlacedContents, RESOURCE_FORK};
+use crate::{FINDER_INFO, PlacedContents, RESOURCE_FORK};
 use bandsaw_core::device::{self, BlockDevice};
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Result};
 
 use super::objects::LAYER;
 use super::recipe::ATTRIBUTES_NODE_SIZE;
-
-/// Attribute that is stored in the catalog record, not in the attributes tree.
-pub(super) const FINDER_INFO: &str = "com.apple.FinderInfo";
 
 /// A stream of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

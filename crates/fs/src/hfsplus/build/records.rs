@@ -2,7 +2,7 @@
 
 use zerocopy::FromBytes;
 
-use super::forks::{self, FINDER_INFO, ForkPart, NodeBlocks};
+use super::forks::{self, ForkPart, NodeBlocks};
 use crate::build::tree::flags;
 use crate::hfsplus::layout::{
     AllocBlock, BsdInfoRaw, Cnid, DatesRaw, ExtendedInfoRaw, Extent, FILE_LINK_TYPE, FileInfoRaw,
@@ -10,7 +10,7 @@ use crate::hfsplus::layout::{
     mac_date, mode_type, record_flags, record_type,
 };
 use crate::source::{SourceKind, SourceNode, Stream};
-use crate::{Timestamp, UF_HIDDEN};
+use crate::{FINDER_INFO, Timestamp, UF_HIDDEN};
 
 /// `textEncoding` of Unicode names, as Apple's formatter writes it for the root.
 const ENCODING_UNICODE: u32 = 126;

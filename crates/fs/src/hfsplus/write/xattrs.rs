@@ -15,9 +15,9 @@ use crate::hfsplus::layout::{
     Cnid, ExtendedInfoRaw, ExtentsAttributeRaw, FileInfoRaw, FolderInfoRaw, ForkAttributeRaw,
     ForkRaw, InlineAttributeHeadRaw, SECURITY, attribute_type, max_inline_value, record_flags,
 };
+use crate::hfsplus::stat;
 use crate::hfsplus::unicode::encode_attribute_name;
-use crate::hfsplus::{FINDER_INFO, stat};
-use crate::{ExistingTarget, FileKind, FileSystem, NodeId};
+use crate::{ExistingTarget, FINDER_INFO, FileKind, FileSystem, NodeId};
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt};
 use bandsaw_core::size::{narrow, to_usize};
 use bandsaw_core::{Error, Result};
