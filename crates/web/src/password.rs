@@ -7,15 +7,23 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use argon2::{Argon2, Params};
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use scrypt::Params;
+use subtle::ConstantTimeEq;
 
-/// Largest memory in KiB that a hash in a file may ask for.
-const MAX_MEMORY: u32 = 64 << 10;
-/// Largest number of passes that a hash in a file may ask for.
-const MAX_PASSES: u32 = 16;
+/// Parameters of scrypt for new hashes: 16 MiB of memory, and a tenth of a second or two.
+const LOG_N: u8 = 14;
+const BLOCK_SIZE: u32 = 8;
+const PARALLELISM: u32 = 5;
+/// Largest parameters that a hash in a file may ask for: 64 MiB, and a few times the time.
+const MAX_LOG_N: u8 = 16;
+const MAX_PARALLELISM: u32 = 16;
+/// Length of a salt in bytes, and of a hash.
+const SALT_LEN: usize = 16;
+const HASH_LEN: usize = 32;
 /// Maximum length of a password file in bytes.
 const MAX_FILE: u64 = 4096;
 /// Shortest password in bytes.
@@ -29,9 +37,13 @@ const IN_ALL: usize = 50;
 /// Addresses that are remembered.
 const ADDRESSES: usize = 4096;
 
-/// The hash of a password (argon2id), as text in the PHC format.
+/// The hash of a password (scrypt).
 #[derive(Clone)]
-pub struct Password(String);
+pub struct Password {
+    params: Params,
+    salt: [u8; SALT_LEN],
+    hash: [u8; HASH_LEN],
+}
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,18 +58,16 @@ impl Password {
             let message = format!("too short: at least {SHORTEST} bytes are required");
             return Err(Error::invalid("password", message));
         }
-        let mut salt = [0; 16];
+        let mut salt = [0; SALT_LEN];
         bandsaw::crypt::random(&mut salt)?;
         let failed = |_| Error::invalid("password", "cannot be hashed");
-        let salt = SaltString::encode_b64(&salt).map_err(failed)?;
-        let hash = Argon2::default()
-            .hash_password(password, &salt)
-            .map_err(failed)?;
-        Ok(Self(hash.to_string()))
+        let params = Params::new(LOG_N, BLOCK_SIZE, PARALLELISM).map_err(failed)?;
+        let hash = derive(password, &salt, &params);
+        Ok(Self { params, salt, hash })
     }
 
     /// Reads the hash in a file. [`Kind::Invalid`] if others may read the file, or if it does not
-    /// hold a hash of argon2id within the limits of memory and time.
+    /// hold a hash of scrypt within the limits of memory and time.
     pub fn from_file(path: &Path) -> Result<Self> {
         use std::os::unix::fs::PermissionsExt;
         let failed = |source| Error::io("password", "read", source).in_file(path);
@@ -71,29 +81,46 @@ impl Password {
         }
         let text = fs::read_to_string(path).map_err(failed)?;
         Self::parse(text.trim()).ok_or_else(|| {
-            refused("expected a hash of argon2id, as `bandsaw web --set-password` writes it")
+            refused("expected a hash of scrypt, as `bandsaw web --set-password` writes it")
         })
     }
 
-    /// Returns the text for a file.
+    /// Returns the text for a file, in the PHC format.
     pub fn to_text(&self) -> String {
-        format!("{}\n", self.0)
+        let (log_n, r, p) = (self.params.log_n(), self.params.r(), self.params.p());
+        let [salt, hash] = [&self.salt[..], &self.hash].map(|bytes| STANDARD_NO_PAD.encode(bytes));
+        format!("$scrypt$ln={log_n},r={r},p={p}${salt}${hash}\n")
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let hash = PasswordHash::new(text).ok()?;
-        let is_argon2id = hash.algorithm.as_str() == "argon2id";
-        let params = Params::try_from(&hash).ok()?;
-        let is_bounded = params.m_cost() <= MAX_MEMORY && params.t_cost() <= MAX_PASSES;
-        (is_argon2id && is_bounded && hash.hash.is_some()).then(|| Self(text.to_owned()))
+        let mut fields = text.strip_prefix("$scrypt$ln=")?.split('$');
+        let (log_n, others) = fields.next()?.split_once(",r=")?;
+        let (r, p) = others.split_once(",p=")?;
+        let (log_n, r, p) = (log_n.parse().ok()?, r.parse().ok()?, p.parse().ok()?);
+        let is_bounded = log_n <= MAX_LOG_N && r == BLOCK_SIZE && p <= MAX_PARALLELISM;
+        let [salt, hash] = [fields.next()?, fields.next()?].map(|text| STANDARD_NO_PAD.decode(text));
+        if !is_bounded || fields.next().is_some() {
+            return None;
+        }
+        Some(Self {
+            params: Params::new(log_n, r, p).ok()?,
+            salt: salt.ok()?.try_into().ok()?,
+            hash: hash.ok()?.try_into().ok()?,
+        })
     }
 
-    /// Compares a password with the hash. Takes a tenth of a second and 19 MiB or what the hash asks
-    /// for.
+    /// Compares a password with the hash. Takes what the hash asks for: 16 MiB and a tenth of a
+    /// second or two.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
-        PasswordHash::new(&self.0)
-            .is_ok_and(|hash| Argon2::default().verify_password(given, &hash).is_ok())
+        let hash = derive(given, &self.salt, &self.params);
+        hash.ct_eq(&self.hash).into()
     }
+}
+
+fn derive(password: &[u8], salt: &[u8], params: &Params) -> [u8; HASH_LEN] {
+    let mut hash = [0; HASH_LEN];
+    scrypt::scrypt(password, salt, params, &mut hash).expect("32 bytes are a valid length");
+    hash
 }
 
 /// The recent failures of visitors.
@@ -149,13 +176,26 @@ mod tests {
     fn hashes_are_verified_and_bounded() {
         let password = Password::hash(b"correct horse").unwrap();
         assert!(password.is(b"correct horse") && !password.is(b"correct hors"));
-        assert!(Password::parse(password.to_text().trim()).is_some());
+        let text = password.to_text();
+        let text = text.trim();
+        assert!(Password::parse(text).unwrap().is(b"correct horse"));
         assert_eq!(Password::hash(b"short").unwrap_err().kind(), Kind::Invalid);
-        let huge = password.0.replace("m=19456", "m=4194304");
-        assert!(huge != password.0 && Password::parse(&huge).is_none());
-        let other = password.0.replace("argon2id", "argon2i");
-        assert!(Password::parse(&other).is_none());
-        assert!(Password::parse("secret").is_none() && Password::parse("").is_none());
+        let (salt, _) = text.rsplit_once('$').unwrap();
+        let refused = [
+            text.replace("ln=14", "ln=17"),
+            text.replace("r=8", "r=8000"),
+            text.replace("p=5", "p=500"),
+            text.replace("scrypt", "argon2id"),
+            text[..text.len() - 1].to_owned(),
+            format!("{text}$"),
+            format!("{salt}$"),
+            salt.to_owned(),
+            "secret".to_owned(),
+            String::new(),
+        ];
+        for other in refused {
+            assert!(other != text && Password::parse(&other).is_none(), "{other}");
+        }
     }
 
     #[test]
