@@ -10,6 +10,7 @@
 //! | `disk.dmg:#2.3@before update:/Docs` | `disk.dmg` | 3rd of partition 2's container, in a snapshot | `/Docs` |
 //! | `disk.sparsebundle@monday:/Docs` | `disk.sparsebundle@monday`, a snapshot of the bundle | the first readable | `/Docs` |
 //! | `s3://bucket/disk.sparsebundle:Docs` | `s3://bucket/disk.sparsebundle` | by name | |
+//! | `x.ipsw/y.dmg:/Docs` | the file `y.dmg` in the ZIP archive `x.ipsw` | the first readable | `/Docs` |
 //! | `file:///tmp/disk.dmg:/Docs` | `/tmp/disk.dmg` | the first readable | `/Docs` |
 //! | `./odd:name` | `./odd:name` | | |
 //!

@@ -24,6 +24,7 @@
 
 mod apfs;
 mod archive;
+mod archive_member;
 mod asif_directories;
 mod container;
 mod contents;

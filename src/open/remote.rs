@@ -1,10 +1,10 @@
-//! Images that are not files of this host: in a bucket, or behind https.
+//! Images that are not files of this host: in a bucket, behind https, or within an archive.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{LAYER, OpenOptions, snapshot};
+use super::{LAYER, OpenOptions, archive_member, snapshot};
 use crate::address::{self, UrlPrefix};
 use crate::container::{Format, sparsebundle};
 use crate::device::{Access, BlockDevice};
@@ -205,12 +205,13 @@ pub fn bundle_files(path: &Path, network: NetworkOptions<'_>) -> Result<Arc<dyn 
     }
 }
 
-/// Opens the target of `path`, if it is a URL or names a snapshot. Changing a bundle in a bucket
+/// Opens the target of `path`, if it is a URL, or names a snapshot or a file in an archive. Changing a bundle in a bucket
 /// requires its lease.
 pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<RemoteTarget>> {
     let Some((scheme, url)) = url(path) else {
         let Some(folder) = snapshot::on_host(path)? else {
-            return Ok(None);
+            let member = archive_member::on_host(path, options.access)?;
+            return Ok(member.map(RemoteTarget::File));
         };
         snapshot::check(options.access)?;
         return Ok(Some(RemoteTarget::Snapshot(Arc::new(Local::new(folder)))));
@@ -224,7 +225,8 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Remo
         "s3" => network::bucket(url, options.access, options.network)
             .map(|(store, status)| Some(RemoteTarget::Folder(store, status))),
         "http" | "https" => {
-            network::file(url, options.network).map(|file| Some(RemoteTarget::File(file)))
+            let open = |url: &str| network::file(url, options.network);
+            archive_member::behind_url(url, &open).map(|file| Some(RemoteTarget::File(file)))
         }
         _ => Err(unknown(scheme)),
     }

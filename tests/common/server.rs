@@ -22,7 +22,8 @@ pub(crate) enum Conduct {
     Slow,
 }
 
-/// A server that runs until the test ends. Files whose names begin with `missing` do not exist.
+/// A server that runs until the test ends. Files whose names begin with `missing` do not exist, nor any
+/// below `….ipsw/`.
 pub(crate) struct Server {
     address: SocketAddr,
     state: Arc<State>,
@@ -90,7 +91,7 @@ impl State {
 
     fn answer(&self, head: &[String], mut to: &TcpStream) -> std::io::Result<()> {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        if head[0].starts_with("get /missing") {
+        if head[0].starts_with("get /missing") || head[0].contains(".ipsw/") {
             return write!(to, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         }
         if head[0].starts_with("get /circle") {

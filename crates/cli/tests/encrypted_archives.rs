@@ -420,6 +420,85 @@ fn archives_of_python_aea_are_read() {
     assert!(error.contains("unsupported: profile 3"), "{error}");
 }
 
+/// An `.ipsw` with an archive and a plain image as they are, and a compressed one.
+fn firmware(scratch: &Scratch) -> Vec<u8> {
+    use zip::CompressionMethod::{Deflated, Stored};
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, file, method) in [
+        ("Firmware/big.bin", "src/big.bin", Stored),
+        ("Z.dmg.aea", "Z.dmg.aea", Stored),
+        ("Firmware/plain.img", "plain.img", Stored),
+        ("small.dmg", "plain.img", Deflated),
+    ] {
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        zip.start_file(name, options).unwrap();
+        let bytes = fs::read(scratch.path(file)).unwrap();
+        std::io::Write::write_all(&mut zip, &bytes).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+#[test]
+fn an_image_in_a_firmware_file_is_read_in_place() {
+    let scratch = scratch();
+    let bytes = firmware(&scratch);
+    scratch.write("x.ipsw", &bytes);
+    fs::create_dir(scratch.path("folder.ipsw")).unwrap();
+    fs::copy(scratch.path("plain.img"), scratch.path("folder.ipsw/a.img")).unwrap();
+    let big = fs::read(scratch.path("src/big.bin")).unwrap();
+    for (number, (image, key)) in [
+        ("x.ipsw/Firmware/plain.img", &[][..]),
+        ("x.ipsw/Z.dmg.aea", &OPENED[..]),
+        ("folder.ipsw/a.img", &[]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let hello = scratch.ok(&with(&format!("cat {image}:/hello.txt"), key));
+        assert_eq!(hello, "hello, world\n", "{image}");
+        for line in [
+            "ls", "tree", "info", "check", "checksum", "diagnose", "advise",
+        ] {
+            scratch.ok(&with(&format!("{line} {image}"), key));
+        }
+        let out = format!("out{number}");
+        scratch.ok(&with(&format!("extract {image} {out}"), key));
+        assert!(fs::read(scratch.path(&format!("{out}/big.bin"))).unwrap() == big);
+        let copy = format!("copy{number}.sparsebundle");
+        scratch.ok(&with(&format!("convert --decrypt {image} {copy}"), key));
+        assert_eq!(scratch.ok(&["cat", &format!("{copy}:/hello.txt")]), hello);
+    }
+    let error = scratch.fails(3, &["ls", "x.ipsw/plain.img"]);
+    assert!(error.contains("Firmware/plain.img, Z.dmg.aea"), "{error}");
+    let error = scratch.fails(6, &["ls", "x.ipsw/small.dmg"]);
+    assert!(error.contains("compressed in the archive"), "{error}");
+    for line in CHANGING.iter().filter(|line| line.contains("S.img.aea")) {
+        let line = line.replace("S.img.aea", "x.ipsw/Firmware/plain.img");
+        let output = scratch.run(&with(&line, &[]));
+        assert!(!output.status.success(), "{line}");
+        assert!(fs::read(scratch.path("x.ipsw")).unwrap() == bytes, "{line}");
+    }
+}
+
+#[cfg(feature = "s3")]
+#[test]
+fn an_image_in_a_firmware_file_elsewhere_is_read_in_place() {
+    use crate::common::server::{Conduct, Server};
+
+    let scratch = scratch();
+    let server = Server::start(firmware(&scratch), Conduct::Ranges);
+    let image = server.url("x.ipsw/Z.dmg.aea");
+    let cat = format!("cat {image}:/hello.txt");
+    assert_eq!(scratch.ok(&with(&cat, &OPENED)), "hello, world\n");
+    let image = server.url("x.ipsw/Firmware/plain.img");
+    assert_eq!(
+        scratch.ok(&["cat", &format!("{image}:/hello.txt")]),
+        "hello, world\n"
+    );
+    let error = scratch.fails(3, &["ls", &server.url("x.ipsw/other.dmg")]);
+    assert!(error.contains("Z.dmg.aea"), "{error}");
+}
+
 #[cfg(feature = "s3")]
 #[test]
 fn an_archive_elsewhere_is_read_in_place() {

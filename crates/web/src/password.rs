@@ -98,7 +98,8 @@ impl Password {
         let (r, p) = others.split_once(",p=")?;
         let (log_n, r, p) = (log_n.parse().ok()?, r.parse().ok()?, p.parse().ok()?);
         let is_bounded = log_n <= MAX_LOG_N && r == BLOCK_SIZE && p <= MAX_PARALLELISM;
-        let [salt, hash] = [fields.next()?, fields.next()?].map(|text| STANDARD_NO_PAD.decode(text));
+        let [salt, hash] =
+            [fields.next()?, fields.next()?].map(|text| STANDARD_NO_PAD.decode(text));
         if !is_bounded || fields.next().is_some() {
             return None;
         }
@@ -194,7 +195,10 @@ mod tests {
             String::new(),
         ];
         for other in refused {
-            assert!(other != text && Password::parse(&other).is_none(), "{other}");
+            assert!(
+                other != text && Password::parse(&other).is_none(),
+                "{other}"
+            );
         }
     }
 
