@@ -19,6 +19,7 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod disk;
 mod errno;
 mod events;
@@ -27,7 +28,6 @@ mod open_files;
 mod options;
 mod session;
 mod shutdown;
-mod stat;
 mod volume;
 
 pub use events::Note;

@@ -6,12 +6,14 @@
 //! mapped/<hex>             bands/       version 2: bitmaps of mapped blocks, by band_bitmap.rs
 //! token                    token.rs     empty, or the encryption header; bands then use cipher.rs
 //! bands/                   stored.rs    list of stored bands, and discarding them
+//! all of a new bundle      create.rs
 //! lock                     here         locked while the bundle is open, as token is
 //! rebanding.plist          rebanding/   exists during a change of the band size
 //! ```
 
 mod bands;
 mod check;
+mod create;
 mod disk;
 mod lists;
 mod plist;
@@ -24,11 +26,11 @@ mod token;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{BandSizes, SECTOR, check_len};
-use crate::crypt::{KeyMaterial, LockedHeader, Protection};
+use super::{BandSizes, SECTOR};
+use crate::crypt::{KeyMaterial, LockedHeader};
 use crate::device::{Access, BlockDevice};
 use crate::progress::Progress;
-use crate::store::{Guard, Lock, Open, Put, Store};
+use crate::store::{Guard, Lock, Open, Store};
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 use bands::Bands;
@@ -37,6 +39,7 @@ use rebanding::{MigratingBands, NEW_BANDS, Rebanding};
 use token::UnlockedToken;
 
 pub use check::check;
+pub use create::{BundleOptions, default_band_size};
 pub use lists::USED_INSTEAD;
 pub(crate) use lists::{ChosenGeometry, is_resizing};
 pub use plist::{Info as BundleGeometry, Version};
@@ -59,11 +62,6 @@ pub(crate) const SNAPSHOTS: &str = ".bandsaw/snapshots/";
 /// lists its files. Such a bundle is never opened for changes.
 pub const STATE: &str = ".bandsaw/state.json";
 
-/// Band size of a new bundle, unless the disk is so large that it would have too many bands.
-const DEFAULT_BAND_SIZE: u64 = 8 << 20;
-/// Number of bands that the default band size does not exceed: larger folders are slow on file
-/// servers and to copy.
-const DEFAULT_MAX_BANDS: u64 = 65_536;
 /// Number of bands above which a warning is issued.
 const MANY_BANDS: u64 = 100_000;
 /// Range of band sizes that hdiutil and DiskImages2 create, in bytes.
@@ -72,26 +70,6 @@ pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
 /// Error message of operations that require bands of one size.
 const BETWEEN: &str =
     "a change of the band size was interrupted; finish it with `bandsaw reband` first";
-
-/// Parameters of a new bundle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BundleOptions {
-    /// Length of the disk in bytes, a multiple of 512.
-    pub len: u64,
-    /// Band size in bytes: a multiple of 512 within [`BAND_SIZES`], used exactly as given, even if
-    /// the disk is smaller than a band. `None`: [`default_band_size`].
-    pub band_size: Option<u64>,
-}
-
-/// Returns 8 MiB, doubled until a full disk of `len` bytes has no more than 65,536 bands, at most 8
-/// GiB.
-pub fn default_band_size(len: u64) -> u64 {
-    let mut size = DEFAULT_BAND_SIZE;
-    while len.div_ceil(size) > DEFAULT_MAX_BANDS && size < *BAND_SIZES.end() {
-        size *= 2;
-    }
-    size
-}
 
 /// An open sparse bundle; a block device for the disk in it.
 ///
@@ -114,68 +92,6 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Creates a bundle without bands in `store`, which must not hold one.
-    ///
-    /// The bundle is durable on return, and is recognized as a bundle only after the last step.
-    pub fn create(store: Arc<dyn Store>, options: &BundleOptions) -> Result<Self> {
-        Self::make(store, options, None)
-    }
-
-    /// Creates an encrypted bundle with new keys, which `protection` guards.
-    pub fn create_encrypted(
-        store: Arc<dyn Store>,
-        options: &BundleOptions,
-        protection: &Protection,
-    ) -> Result<Self> {
-        Self::make(store, options, Some(protection))
-    }
-
-    fn make(
-        store: Arc<dyn Store>,
-        options: &BundleOptions,
-        protection: Option<&Protection>,
-    ) -> Result<Self> {
-        let info = plist::Info {
-            size: options.len,
-            band_size: options
-                .band_size
-                .unwrap_or_else(|| default_band_size(options.len)),
-            version: Version::One,
-        };
-        check_len(LAYER, info.size)?;
-        match protection {
-            // A multiple of the cipher block is a multiple of the sector size.
-            Some(protection) => check_cipher_block(info.band_size, protection.block)?,
-            None => check_band_size(info.band_size)?,
-        }
-        for name in [plist::INFO, plist::BACKUP] {
-            if store.stat(name)?.is_some() {
-                return Err(Error::conflict(LAYER, "already exists").named(name));
-            }
-        }
-        // A store creates folders only with their first file, and macOS requires this folder.
-        let first = BandIndex(0).name();
-        store.open(&first, Open::Create)?;
-        store.remove(&first)?;
-        store.open(TOKEN, Open::Create)?;
-        let locks = lock(&*store, Access::ReadWrite)?;
-        let cipher = protection
-            .map(|protection| token::create(&*store, protection))
-            .transpose()?
-            .map(Arc::new);
-        let xml = info.to_xml();
-        for name in [plist::BACKUP, plist::INFO] {
-            store.sync()?;
-            store.put(name, xml.as_bytes(), Put::Replace)?;
-        }
-        store.sync()?;
-        Ok(Self::new(
-            Bands::new(store, info, Access::ReadWrite, cipher),
-            warnings_of_size(&info),
-            locks,
-        ))
-    }
-
     /// Opens the bundle in `store`. A read-only open changes nothing; otherwise `lock` and `token`
     /// are created if missing. [`Kind::WrongKey`] if the bundle is encrypted,
     /// [`Kind::Undecided`] if it is opened for changes and its lists differ.

@@ -13,7 +13,7 @@ use bandsaw::{Kind, Reason, Result};
 use fuser::{Errno, RenameFlags, Request, TimeOrNow};
 
 use super::{Answer, VolumeFs, utf8};
-use crate::stat;
+use crate::attributes;
 
 /// BSD flags of immutable objects, and of append-only ones.
 const IMMUTABLE: u32 = 0x2 | 0x2_0000;
@@ -114,7 +114,7 @@ impl VolumeFs {
 
     /// Returns the kind of object that a MKNOD request creates.
     pub(super) fn special(mode: u32, rdev: u32) -> Answer<NewKind> {
-        let device = || stat::mac_device(rdev).ok_or(Errno::EINVAL);
+        let device = || attributes::mac_device(rdev).ok_or(Errno::EINVAL);
         Ok(match mode & 0o170_000 {
             0 | 0o100_000 => NewKind::File,
             0o010_000 => NewKind::Special(FileKind::Fifo, 0),

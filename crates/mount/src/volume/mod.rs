@@ -23,9 +23,9 @@ use fuser::{
 
 use self::files::{Files, Volume};
 use self::handles::{Handle, Handles};
+use crate::attributes::{self, View};
 use crate::events::Notes;
 use crate::shutdown::ShutdownGate;
-use crate::stat::{self, View};
 
 /// Lifetime of the kernel's cache entries: no other process changes the volume.
 pub(crate) const CACHE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
@@ -313,7 +313,7 @@ impl VolumeFs {
             if add(
                 at as u64 + 3,
                 self.view.ino(entry.node),
-                stat::file_type(entry.kind),
+                attributes::file_type(entry.kind),
                 &name,
             )? {
                 break;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use super::super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, check_len, plist};
+use super::super::{BANDS, BandIndex, Bundle, LAYER, MAPPED, plist};
 use super::Bands;
 use super::slot::BandState;
 use crate::Result;
+use crate::container::check_len;
 use crate::store::{Open, Put};
 
 impl Bundle {

@@ -4,11 +4,12 @@ mod encrypted;
 mod locks;
 mod version_2;
 
+use super::create::{DEFAULT_BAND_SIZE, DEFAULT_MAX_BANDS};
 use super::*;
 use crate::device::{AfterDiscard, BlockDeviceExt, Extent, ExtentKind};
 use crate::error::Place;
 use crate::progress::Silent;
-use crate::store::{Local, MemoryStore};
+use crate::store::{Local, MemoryStore, Put};
 use crate::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
 
 const BAND: u64 = 1 << 20;
