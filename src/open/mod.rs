@@ -149,6 +149,20 @@ pub struct OpenOptions<'a> {
     pub assume: Option<&'a Assumptions>,
 }
 
+impl OpenOptions<'_> {
+    /// Returns true if no option changes how an image is read: as a whole, in its last state.
+    pub fn reads_whole_image(&self) -> bool {
+        let are_sources_trusted = |assume: &Assumptions| *assume == Assumptions::default();
+        self.image_format.is_none()
+            && self.shadows.is_empty()
+            && self.checkpoint.is_none()
+            && self.section.is_none()
+            && self.logical_volume.is_none()
+            && self.physical_volumes.is_empty()
+            && self.assume.is_none_or(are_sources_trusted)
+    }
+}
+
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
         Self {

@@ -98,13 +98,6 @@ pub(crate) fn counted_files(files: u64, compressed: u64, folders: u64) -> String
     )
 }
 
-/// Formats a time as `2024-03-01 12:34`, in UTC.
-pub(crate) fn minute(time: Timestamp) -> String {
-    let mut text = time.date_time().to_string();
-    text.truncate(text.len().saturating_sub(":00".len()));
-    text
-}
-
 /// Formats a time as RFC 3339, `2024-03-01T12:34:56Z`, with nine decimals if needed.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
     time.to_string()
@@ -224,10 +217,6 @@ mod tests {
                 nanos: 5
             }),
             "2024-03-01T12:34:56.000000005Z"
-        );
-        assert_eq!(
-            minute(Timestamp::from_seconds(1_709_296_496)),
-            "2024-03-01 12:34"
         );
     }
 

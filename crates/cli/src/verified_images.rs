@@ -7,8 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
 use bandsaw::open::{Image, Layer};
+use bandsaw_states::PrivateCache;
 
-use crate::private_cache::PrivateCache;
+use crate::private_cache;
 
 /// The name of the list.
 const NAME: &str = "verified";
@@ -44,7 +45,7 @@ impl VerifiedFiles {
 
     /// Returns true if these files were verified before.
     pub(crate) fn is_remembered(&self) -> bool {
-        let known = PrivateCache::open().and_then(|cache| read(&cache));
+        let known = private_cache::open().and_then(|cache| read(&cache));
         known.is_some_and(|known| known.lines().any(|line| line == self.line))
     }
 
@@ -53,7 +54,7 @@ impl VerifiedFiles {
     pub(crate) fn remember(&self) {
         let age = SystemTime::now().duration_since(self.changed);
         if age.is_ok_and(|age| age >= CLOCK_TICK)
-            && let Some(cache) = PrivateCache::open()
+            && let Some(cache) = private_cache::open()
         {
             // Best effort: otherwise the image is verified again.
             let _ = self.add_to(&cache);

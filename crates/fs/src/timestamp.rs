@@ -37,6 +37,13 @@ impl Timestamp {
         SystemTime::now().into()
     }
 
+    /// Returns the date and time to the minute in UTC, `2024-03-01 12:34`.
+    pub fn to_minute(self) -> String {
+        let mut text = self.date_time().to_string();
+        text.truncate(text.len().saturating_sub(":00".len()));
+        text
+    }
+
     /// Returns the date and time of day in UTC.
     pub fn date_time(self) -> DateTime {
         // Days are counted from 1 March of year 0, so that the leap day is the last of its year.
@@ -149,6 +156,12 @@ mod tests {
         ] {
             assert_eq!(Timestamp::from(time), Timestamp { seconds, nanos });
         }
+    }
+
+    #[test]
+    fn minutes_have_no_seconds() {
+        let time = Timestamp::from_seconds(1_709_296_496);
+        assert_eq!(time.to_minute(), "2024-03-01 12:34");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Kept states of a sparse bundle, to which it can return after damage.
+//! Kept states of a sparse bundle, to which it can return after damage, and the [`health`] of bundles.
 //!
 //! ```text
 //! .bandsaw/states/ID/      keep.rs, shelf.rs      a bundle of its own, with state.json, its list of files
@@ -15,8 +15,10 @@
 mod bundle;
 mod forget;
 mod hash;
+pub mod health;
 mod keep;
 mod manifest;
+mod private_cache;
 mod roll_back;
 mod scrub;
 pub mod sealed;
@@ -30,6 +32,7 @@ pub use bundle::{BundleFolder, Identity, Listing, Summary};
 pub use forget::{Forgotten, Policy, forget};
 pub use keep::{Check, KeepOptions, KeepPlan, KeepReport, SETTLED, keep, plan_keep};
 pub use manifest::{Manifest, Soundness, StateFile};
+pub use private_cache::PrivateCache;
 pub use roll_back::{RollBackPlan, RolledBack, roll_back, roll_back_plan};
 pub use scrub::{Finding, ScrubOptions, Scrubbed, nanos_now, scrub};
 pub use shelf::{Condition, Shelf, State};

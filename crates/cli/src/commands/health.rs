@@ -4,21 +4,26 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bandsaw::device::Access;
 use bandsaw::progress::Progress;
 use bandsaw::store::FileMode;
 use bandsaw::{Kind, size};
-use clap::{Args, ValueHint};
+use bandsaw_states::health::{
+    BundleVerdict, Depth, Health, HealthOptions, OpenFiles, Samba, find_bundles,
+};
+use clap::{Args, ValueEnum, ValueHint};
 use serde::Serialize;
 use std::io::Write;
 
 use super::timemachine::now;
 use crate::failure::Outcome;
-use crate::health::{self, Depth, Health, HealthOptions, OpenFiles, Samba, Verdict};
+use crate::health;
 use crate::new_file::NewFile;
 use crate::output::Output;
+use crate::private_cache;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
-use crate::text::{counted, minute, rfc3339};
+use crate::text::{counted, rfc3339};
 use crate::throttle_args::ThrottleArgs;
 
 /// The days until the file system is full from which nothing is said about it.
@@ -48,7 +53,7 @@ pub(crate) struct HealthVerb {
     folders: Vec<OsString>,
     /// Read this much of each volume
     #[arg(long, value_enum, default_value = "full")]
-    depth: Depth,
+    depth: DepthArg,
     /// Read bundles that have not changed, too
     ///
     /// By default a bundle that was found sound is not read again until one of its files has other
@@ -94,6 +99,15 @@ pub(crate) struct HealthVerb {
     opening: OpenArgs,
 }
 
+/// Depth of the check of a volume.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DepthArg {
+    /// The structure of the bundle, the partition map, and the first part of each volume
+    Quick,
+    /// All structures, as `bandsaw check` does
+    Full,
+}
+
 /// The output of `--json`.
 #[derive(Serialize)]
 struct HealthReport {
@@ -103,7 +117,7 @@ struct HealthReport {
 #[derive(Serialize)]
 struct HealthJson {
     path: String,
-    verdict: Verdict,
+    verdict: BundleVerdict,
     reasons: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_backup: Option<String>,
@@ -140,13 +154,13 @@ impl HealthJson {
             verdict: health.verdict,
             reasons: health.reasons.clone(),
             last_backup: health.last_backup.map(rfc3339),
-            backup_count: health.backups,
+            backup_count: health.contents.backups,
             verification_state: health.verification_state,
-            size: health.size,
-            allocated: health.allocated,
+            size: health.contents.size,
+            allocated: health.contents.allocated,
             growth_per_day: health.growth,
-            reclaimable: health.reclaimable,
-            free: health.free,
+            reclaimable: health.contents.reclaimable,
+            free: health.contents.free,
             host_free: health.host_free,
             sound_state: health.sound_state.clone(),
             unchanged_since: health.unchanged_since.map(rfc3339),
@@ -170,9 +184,13 @@ impl HealthVerb {
         };
         let bar = Bar::new(output);
         let options = HealthOptions {
-            opening: &self.opening,
-            depth: self.depth,
-            full: self.full,
+            opening: self.opening.options(Access::ReadOnly),
+            depth: match self.depth {
+                DepthArg::Quick => Depth::Quick,
+                DepthArg::Full => Depth::Full,
+            },
+            cache: private_cache::open(),
+            reads_unchanged: self.full,
             max_age: self.max_age,
             now: now(),
             samba: samba.as_ref(),
@@ -180,7 +198,7 @@ impl HealthVerb {
         };
         let mut all = Vec::new();
         for folder in &self.folders {
-            for found in health::find_bundles(Path::new(folder)) {
+            for found in find_bundles(Path::new(folder)) {
                 (&bar as &dyn Progress).check()?;
                 all.push(match found {
                     Ok(path) => Health::check(&path, &options, &bar)?,
@@ -205,10 +223,10 @@ impl HealthVerb {
                 writeln!(out, "{:26}{}", one.verdict.name(), output.name(&one.path))?;
                 let last = one
                     .last_backup
-                    .map(|last| format!("last backup {}", minute(last)));
+                    .map(|last| format!("last backup {}", last.to_minute()));
                 let unchanged = one
                     .unchanged_since
-                    .map(|read| format!("unchanged since {}, not read again", minute(read)));
+                    .map(|read| format!("unchanged since {}, not read again", read.to_minute()));
                 let causes = one.causes.iter();
                 let causes = causes.map(|cause| format!("not the bundle: {cause}"));
                 let texts = last.into_iter().chain(unchanged).chain(growth_text(one));
@@ -267,7 +285,7 @@ fn metrics(all: &[Health], now: i64) -> String {
     };
     let label = |one: &Health| format!("path=\"{}\"", escaped(&one.path));
     let verdicts = all.iter().flat_map(|one| {
-        Verdict::ALL.map(|verdict| {
+        BundleVerdict::ALL.map(|verdict| {
             let name = verdict.name().replace(", ", "_").replace(' ', "_");
             let labels = format!("{},verdict=\"{name}\"", label(one));
             (labels, u8::from(one.verdict == verdict).to_string())
@@ -285,7 +303,7 @@ fn metrics(all: &[Health], now: i64) -> String {
             |one| one.last_backup.map(|last| last.seconds.into()),
         ),
         ("bundle_backups", "Complete backups.", |one| {
-            one.backups.map(Into::into)
+            one.contents.backups.map(Into::into)
         }),
         (
             "bundle_verification_state",
@@ -295,10 +313,10 @@ fn metrics(all: &[Health], now: i64) -> String {
         (
             "bundle_size_bytes",
             "Size of the disk in the bundle.",
-            |one| one.size.map(Into::into),
+            |one| one.contents.size.map(Into::into),
         ),
         ("bundle_allocated_bytes", "Storage of the bundle.", |one| {
-            one.allocated.map(Into::into)
+            one.contents.allocated.map(Into::into)
         }),
         (
             "bundle_growth_bytes_per_day",
@@ -308,12 +326,12 @@ fn metrics(all: &[Health], now: i64) -> String {
         (
             "bundle_reclaimable_bytes",
             "Storage that compaction would return.",
-            |one| one.reclaimable.map(Into::into),
+            |one| one.contents.reclaimable.map(Into::into),
         ),
         (
             "bundle_free_bytes",
             "Free space of the volumes in the bundle.",
-            |one| one.free.map(Into::into),
+            |one| one.contents.free.map(Into::into),
         ),
         (
             "bundle_host_free_bytes",
@@ -391,7 +409,10 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
-        let health = Health::new(Path::new("/a\"b"));
+        let health = Health {
+            path: "/a\"b".to_owned(),
+            ..Health::default()
+        };
         let text = metrics(&[health], 7);
         assert!(text.contains("bandsaw_bundle_verdict{path=\"/a\\\"b\",verdict=\"sound\"} 1\n"));
         assert!(text.contains("bandsaw_health_timestamp_seconds 7\n"));

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Outcome;
 use crate::output::{Output, Style};
-use crate::text::{minute, rfc3339};
+use crate::text::rfc3339;
 
 /// List attached, mounted and served images
 ///
@@ -133,7 +133,7 @@ impl List {
                     Use::Mounted => "mounted",
                     Use::Attached => "attached",
                 };
-                let since = minute(entry.at);
+                let since = entry.at.to_minute();
                 fact(used, &format!("by process {} since {since}", entry.process))?;
                 entry
                     .locations

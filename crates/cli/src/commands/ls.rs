@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use bandsaw::fs::{Ancestors, Entry, FileKind, FileSystem, UF_COMPRESSED};
+use bandsaw::fs::{Ancestors, Entry, FileKind, FileSystem, Timestamp, UF_COMPRESSED};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::node::{self, Node};
 use crate::output::Output;
 use crate::source::{self, ImageLocation, OpenArgs};
-use crate::text::{Table, minute};
+use crate::text::Table;
 
 /// List files and folders of a volume
 ///
@@ -162,7 +162,9 @@ pub(super) fn print(
             attributes.uid.to_string(),
             attributes.gid.to_string(),
             attributes.size.to_string(),
-            attributes.modified.map_or_else(|| "-".to_owned(), minute),
+            attributes
+                .modified
+                .map_or_else(|| "-".to_owned(), Timestamp::to_minute),
             name,
         ]);
     }

@@ -15,7 +15,7 @@ use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source;
-use crate::text::{Table, minute, rfc3339};
+use crate::text::{Table, rfc3339};
 
 /// Create, list and restore snapshots of a sparse bundle
 ///
@@ -159,7 +159,7 @@ impl All {
         output.result(&report, |out| {
             let mut table = Table::new([false, false]);
             for snapshot in &report.snapshots {
-                table.row([minute(snapshot.at), output.name(&snapshot.name)]);
+                table.row([snapshot.at.to_minute(), output.name(&snapshot.name)]);
             }
             write!(out, "{}", table.lines(""))
         })

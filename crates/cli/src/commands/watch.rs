@@ -13,6 +13,9 @@ use bandsaw::open;
 use bandsaw::ops::{compact, reband};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, size};
+use bandsaw_states::health::{
+    BundleVerdict, Depth, Health, HealthOptions, OpenFiles, bundles_in, use_by_others,
+};
 use bandsaw_states::{
     BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
     status,
@@ -23,8 +26,9 @@ use serde::{Deserialize, Serialize};
 use super::timemachine::now;
 use crate::container_args;
 use crate::failure::Outcome;
-use crate::health::{self, Depth, Health, HealthOptions, OpenFiles, Verdict, on_sound};
+use crate::health::{self, on_sound};
 use crate::output::Output;
+use crate::private_cache;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
 use crate::text::{counted, rfc3339};
@@ -181,7 +185,7 @@ struct WatchReport {
 #[derive(Serialize)]
 struct Watched {
     path: String,
-    verdict: Verdict,
+    verdict: BundleVerdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     /// The state that was kept.
@@ -282,7 +286,7 @@ impl Watch {
     fn round(&self, config: &Config, clients: &Clients, bar: &Bar) -> Outcome<WatchReport> {
         let mut found: Vec<_> = config.bundles.iter().cloned().map(Ok).collect();
         for folder in &config.folders {
-            found.extend(health::bundles(folder));
+            found.extend(bundles_in(folder));
         }
         let mut report = WatchReport {
             bundles: Vec::new(),
@@ -312,14 +316,13 @@ impl Watch {
     ) -> bandsaw::Result<Watched> {
         let bundle = BundleFolder::open(path)?;
         let shelf = Shelf::of(&bundle, config.states.as_deref())?;
-        let mut watched = Watched::new(path, Verdict::Sound);
+        let mut watched = Watched::new(path, BundleVerdict::Sound);
         let in_use = |is_finished: bool| -> bandsaw::Result<Option<String>> {
             let open_files = clients.open_files.as_ref();
-            let (_, reason) =
-                health::use_by_others(path, open_files, |inodes| match is_finished {
-                    true => bundle.summarize(inodes),
-                    false => bundle.summarize_unfinished(inodes),
-                })?;
+            let (_, reason) = use_by_others(path, open_files, |inodes| match is_finished {
+                true => bundle.summarize(inodes),
+                false => bundle.summarize_unfinished(inodes),
+            })?;
             Ok(reason)
         };
         let band_size = bytes("band-size", config.band_size.as_deref())?;
@@ -331,13 +334,13 @@ impl Watch {
             watched.band_size = self.reband(path, size, bar)?;
         }
         if let Some(reason) = in_use(true)? {
-            watched.verdict = Verdict::InUse;
+            watched.verdict = BundleVerdict::InUse;
             watched.message = Some(reason);
             return Ok(watched);
         }
         let next = status(&bundle, &shelf)?;
         if next.needs_attention() {
-            watched.verdict = Verdict::NeedsAttention;
+            watched.verdict = BundleVerdict::NeedsAttention;
             watched.message = Some(format!("run `bandsaw tm status {}`", path.display()));
             return Ok(watched);
         }
@@ -346,15 +349,15 @@ impl Watch {
         } else {
             self.check(path, clients, &mut watched, bar)?;
         }
-        if watched.verdict != Verdict::Sound {
+        if watched.verdict != BundleVerdict::Sound {
             return Ok(watched);
         }
         let is_new = watched.unchanged_since.is_none();
         watched.run_on_sound(path, &config.on_sound)?;
-        if config.scrub && watched.verdict == Verdict::Sound {
+        if config.scrub && watched.verdict == BundleVerdict::Sound {
             watched.scrub(&bundle, bar)?;
         }
-        if watched.verdict != Verdict::Sound {
+        if watched.verdict != BundleVerdict::Sound {
             return Ok(watched);
         }
         let policy = Policy {
@@ -402,7 +405,7 @@ impl Watch {
         };
         let kept = keep(bundle, shelf, &keeping, bar);
         if let Some(other) = refused.into_inner() {
-            watched.verdict = Verdict::of(other);
+            watched.verdict = BundleVerdict::of(other);
             return Ok(());
         }
         watched.state = Some(kept?.id);
@@ -418,9 +421,10 @@ impl Watch {
         bar: &Bar,
     ) -> bandsaw::Result<()> {
         let options = HealthOptions {
-            opening: &self.opening,
+            opening: self.opening.options(Access::ReadOnly),
             depth: Depth::Full,
-            full: false,
+            cache: private_cache::open(),
+            reads_unchanged: false,
             max_age: None,
             now: now(),
             samba: None,
@@ -465,7 +469,7 @@ impl Watch {
 }
 
 impl Watched {
-    fn new(path: &Path, verdict: Verdict) -> Self {
+    fn new(path: &Path, verdict: BundleVerdict) -> Self {
         Self {
             path: path.display().to_string(),
             verdict,
@@ -483,11 +487,11 @@ impl Watched {
         if words.is_empty() {
             return Ok(());
         }
-        match on_sound::run(path, words, now()) {
+        match on_sound::run_if_changed(path, words, now()) {
             Err(error) if error.kind() != Kind::Cancelled => {
-                self.verdict = match Verdict::of_error(&error) {
-                    Verdict::InUse => Verdict::InUse,
-                    _ => Verdict::NeedsAttention,
+                self.verdict = match BundleVerdict::of_error(&error) {
+                    BundleVerdict::InUse => BundleVerdict::InUse,
+                    _ => BundleVerdict::NeedsAttention,
                 };
                 self.message = Some(error.to_string());
                 Ok(())
@@ -501,8 +505,8 @@ impl Watched {
         let done = scrub(bundle, &ScrubOptions::default(), bar)?;
         if let Some((name, finding)) = done.findings.first() {
             self.verdict = match done.findings.iter().any(|(_, found)| found.is_damage()) {
-                true => Verdict::Damaged,
-                false => Verdict::NeedsAttention,
+                true => BundleVerdict::Damaged,
+                false => BundleVerdict::NeedsAttention,
             };
             let bands = counted(done.findings.len() as u64, "band", "bands");
             self.message = Some(format!("{bands}, {name} first: {}", finding.name()));
@@ -514,6 +518,6 @@ impl Watched {
 fn of_error(path: &Path, error: &Error) -> Watched {
     Watched {
         message: Some(error.to_string()),
-        ..Watched::new(path, Verdict::of_error(error))
+        ..Watched::new(path, BundleVerdict::of_error(error))
     }
 }

@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bandsaw::{Error, Kind};
+use bandsaw_states::PrivateCache;
+use bandsaw_states::health::BundleVerdict;
 use bandsaw_states::sealed::{self, Found};
 use serde::{Deserialize, Serialize};
 
-use super::Verdict;
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::private_cache::PrivateCache;
+use crate::private_cache;
 
 /// Layer name in errors.
 const LAYER: &str = "on-change";
@@ -28,7 +29,7 @@ const MAX_RUNS: usize = 100;
 const MAX_LEN: u64 = 4 << 20;
 
 /// Verdicts by path.
-type Verdicts = BTreeMap<String, Verdict>;
+type Verdicts = BTreeMap<String, BundleVerdict>;
 
 /// A verdict that is not that of the last run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,10 +37,10 @@ pub(crate) struct Change {
     path: String,
     /// The verdict of the last run. `None`: there was no such bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Verdict>,
+    before: Option<BundleVerdict>,
     /// The present verdict. `None`: the bundle no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    verdict: Option<Verdict>,
+    verdict: Option<BundleVerdict>,
 }
 
 /// The verdicts of the last run over the same places.
@@ -64,11 +65,11 @@ struct Notice<'a, T> {
 pub(crate) fn run_on_change<T: Serialize>(
     command: &[OsString],
     places: Vec<String>,
-    now: impl IntoIterator<Item = (String, Verdict)>,
+    now: impl IntoIterator<Item = (String, BundleVerdict)>,
     report: &T,
     output: &Output,
 ) -> Outcome {
-    let cache = PrivateCache::open();
+    let cache = private_cache::open();
     let mut runs = cache.as_ref().map_or_else(Vec::new, read);
     let same = runs.iter().position(|run| run.places == places);
     let before = same.map(|at| runs.remove(at).verdicts);
@@ -76,7 +77,7 @@ pub(crate) fn run_on_change<T: Serialize>(
     if !changes.is_empty() {
         let changes = &changes;
         let document = output.document(&Notice { changes, report })?;
-        run(command, document.as_bytes())?;
+        run_with_input(command, document.as_bytes())?;
     }
     let oldest = (runs.len() + 1).saturating_sub(MAX_RUNS);
     runs.drain(..oldest);
@@ -100,18 +101,18 @@ pub(crate) fn run_key(verb: &str, arguments: impl IntoIterator<Item = String>) -
 /// with.
 fn compare(
     mut before: Verdicts,
-    now: impl IntoIterator<Item = (String, Verdict)>,
+    now: impl IntoIterator<Item = (String, BundleVerdict)>,
 ) -> (Vec<Change>, Verdicts) {
     let mut changes = Vec::new();
     let mut verdicts = Verdicts::new();
     for (path, verdict) in now {
         let last = before.remove(&path);
         // A bundle in use was not checked: its last verdict stays.
-        if verdict == Verdict::InUse {
+        if verdict == BundleVerdict::InUse {
             verdicts.extend(last.map(|last| (path, last)));
             continue;
         }
-        if last.unwrap_or(Verdict::Sound) != verdict {
+        if last.unwrap_or(BundleVerdict::Sound) != verdict {
             changes.push(Change {
                 path: path.clone(),
                 before: last,
@@ -125,7 +126,7 @@ fn compare(
         let mut above = Path::new(&path).ancestors().skip(1);
         let is_hidden = above.any(|folder| {
             let verdict = folder.to_str().and_then(|folder| verdicts.get(folder));
-            verdict == Some(&Verdict::Unreadable)
+            verdict == Some(&BundleVerdict::Unreadable)
         });
         if is_hidden {
             verdicts.insert(path, last);
@@ -149,7 +150,7 @@ fn read(cache: &PrivateCache) -> Vec<LastRun> {
 }
 
 /// Runs a command with `document` on its standard input. Its output goes to standard error.
-fn run(command: &[OsString], document: &[u8]) -> Outcome {
+fn run_with_input(command: &[OsString], document: &[u8]) -> Outcome {
     let [program, args @ ..] = command else {
         return Err(Error::invalid(LAYER, "names no command").into());
     };
@@ -180,13 +181,13 @@ fn run(command: &[OsString], document: &[u8]) -> Outcome {
 mod tests {
     use super::*;
 
-    fn verdicts<const N: usize>(all: [(&str, Verdict); N]) -> Verdicts {
+    fn verdicts<const N: usize>(all: [(&str, BundleVerdict); N]) -> Verdicts {
         all.map(|(path, verdict)| (path.to_owned(), verdict)).into()
     }
 
     #[test]
     fn only_other_verdicts_are_changes() {
-        use Verdict::{Damaged, InUse, Sound, Unreadable};
+        use BundleVerdict::{Damaged, InUse, Sound, Unreadable};
         let first = verdicts([("/a", Sound), ("/b", Damaged)]);
         let (changes, kept) = compare(Verdicts::new(), first.clone());
         assert_eq!(changes.len(), 1);

@@ -9,11 +9,11 @@ use bandsaw::container::sparsebundle;
 use bandsaw::fs::Timestamp;
 use bandsaw::store::Local;
 use bandsaw::{Error, Kind, Result};
-use bandsaw_states::BundleFolder;
 use bandsaw_states::sealed::{self, Found};
+use bandsaw_states::{BundleFolder, PrivateCache};
 use serde::{Deserialize, Serialize};
 
-use crate::private_cache::PrivateCache;
+use crate::private_cache;
 use crate::text::rfc3339;
 
 /// Layer name in errors.
@@ -48,7 +48,7 @@ impl Finished {
 /// the same files. `{bundle}` in an argument is the path of the bundle, `{time}` is `now`.
 ///
 /// [`Kind::Conflict`] if the bundle is in use, or changes while the command runs.
-pub(crate) fn run(path: &Path, command: &[String], now: Timestamp) -> Result<()> {
+pub(crate) fn run_if_changed(path: &Path, command: &[String], now: Timestamp) -> Result<()> {
     let bundle = BundleFolder::open(path)?;
     let _locks =
         sparsebundle::lock_shared(&Local::new(path)).map_err(|error| error.in_file(path))?;
@@ -56,7 +56,7 @@ pub(crate) fn run(path: &Path, command: &[String], now: Timestamp) -> Result<()>
     let files = files_now()?.fingerprint();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let key = format!("{}\n{}", absolute.display(), command.join("\n"));
-    let cache = PrivateCache::open();
+    let cache = private_cache::open();
     let mut done = cache.as_ref().map(Finished::read).unwrap_or_default();
     if done.bundles.get(&key) == Some(&files) {
         return Ok(());

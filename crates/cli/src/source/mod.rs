@@ -207,16 +207,6 @@ impl OpenArgs {
         WritableVolume::open(image, which, Some(&self.unlocking), &Bar::new(output))
     }
 
-    /// Returns true if no option changes how the image is read: as a whole, in its last state.
-    pub(crate) fn is_of_whole_image(&self) -> bool {
-        self.image_format.is_none()
-            && self.shadows.is_empty()
-            && self.checkpoint.is_none()
-            && self.logical_volume.is_none()
-            && self.physical_volumes.is_empty()
-            && self.assume.is_empty()
-    }
-
     /// Returns how many passphrases come from standard input before that of what the verb makes.
     pub(crate) fn on_stdin(&self) -> usize {
         self.unlocking.on_stdin()

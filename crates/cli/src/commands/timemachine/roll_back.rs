@@ -14,7 +14,7 @@ use crate::failure::{Advise, Outcome};
 use crate::info_text::exact;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::text::{counted, minute, rfc3339};
+use crate::text::{counted, rfc3339};
 
 /// Return a bundle to one of its states
 ///
@@ -170,7 +170,7 @@ fn write(
         writeln!(
             out,
             "  lost: all backups after {} UTC, which changed {}",
-            minute(timestamp(listed)),
+            timestamp(listed).to_minute(),
             counted(count as u64, "file", "files")
         )?;
         writeln!(

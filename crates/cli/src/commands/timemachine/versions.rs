@@ -1,5 +1,6 @@
 //! `bandsaw timemachine versions`: the versions of a file.
 
+use bandsaw::fs::Timestamp;
 use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::versions;
@@ -12,7 +13,7 @@ use crate::failure::Outcome;
 use crate::node::Node;
 use crate::output::Output;
 use crate::progress::Bar;
-use crate::text::{Table, counted, minute};
+use crate::text::{Table, counted};
 
 /// List the versions of a file over all dates
 ///
@@ -100,7 +101,7 @@ impl Versions {
                 };
                 let modified = version.attributes.modified;
                 table.row([
-                    modified.map_or_else(|| "-".to_owned(), minute),
+                    modified.map_or_else(|| "-".to_owned(), Timestamp::to_minute),
                     version.attributes.size.to_string(),
                     counted(version.backups.len() as u64, "backup", "backups"),
                     dates,

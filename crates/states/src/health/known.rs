@@ -1,16 +1,17 @@
-//! The bundles that were found sound, remembered in the user's cache folder.
+//! The bundles that were found sound, remembered in a cache folder of the user.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bandsaw::fs::Timestamp;
-use bandsaw_states::sealed::{self, Found};
 use serde::{Deserialize, Serialize};
 
 use super::Depth;
+use super::contents::Contents;
 use super::growth::Sizes;
-use crate::private_cache::PrivateCache;
+use crate::PrivateCache;
+use crate::sealed::{self, Found};
 
 /// Name of the file.
 const NAME: &str = "health";
@@ -21,26 +22,9 @@ const MAX_BUNDLES: usize = 1000;
 /// The length up to which the file is read, in bytes.
 const MAX_LEN: u64 = 4 << 20;
 
-/// The results of reading the bands of a bundle, all of them of a sound one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Contents {
-    /// Number of complete backups. `None`: it is not of backups.
-    pub(crate) backups: Option<u64>,
-    /// Time at which the last of them was finished, in seconds since 1970.
-    pub(crate) last_backup: Option<i64>,
-    /// Bytes of storage of the bundle.
-    pub(crate) allocated: Option<u64>,
-    /// Bytes that compaction would return.
-    pub(crate) reclaimable: Option<u64>,
-    /// Size of the disk in the bundle.
-    pub(crate) size: Option<u64>,
-    /// Free bytes of the volumes in it.
-    pub(crate) free: Option<u64>,
-}
-
 /// A bundle that was found sound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KnownBundle {
+pub(super) struct KnownBundle {
     /// Numbers of its folder and of the file system with it.
     device: u64,
     inode: u64,
@@ -59,7 +43,7 @@ pub(crate) struct KnownBundle {
 impl KnownBundle {
     /// Returns what a check that begins at `now` found in the bundle at `path`. `None` if the host
     /// cannot tell which folder that is.
-    pub(crate) fn new(
+    pub(super) fn new(
         path: &Path,
         files: String,
         depth: Depth,
@@ -79,9 +63,14 @@ impl KnownBundle {
     }
 
     /// Returns the results of the last check of this depth, if all files are as they were then.
-    pub(crate) fn find(path: &Path, files: &str, depth: Depth) -> Option<Self> {
+    pub(super) fn find(
+        cache: &PrivateCache,
+        path: &Path,
+        files: &str,
+        depth: Depth,
+    ) -> Option<Self> {
         let meta = fs::metadata(path).ok()?;
-        let known = read(&PrivateCache::open()?)?.bundles.into_iter();
+        let known = read(cache)?.bundles.into_iter();
         let mut known = known.filter(|one| {
             (one.device, one.inode, &*one.files) == (meta.dev(), meta.ino(), files)
                 && (one.whole || depth == Depth::Quick)
@@ -91,30 +80,31 @@ impl KnownBundle {
 
     /// Returns the bytes by which the storage of the bundle at `path` grew each day, if it is `bytes` now.
     /// `None`: there was no check a day ago or before.
-    pub(crate) fn growth(path: &Path, now: Timestamp, bytes: u64) -> Option<i64> {
+    pub(super) fn growth(
+        cache: &PrivateCache,
+        path: &Path,
+        now: Timestamp,
+        bytes: u64,
+    ) -> Option<i64> {
         let meta = fs::metadata(path).ok()?;
-        let known = read(&PrivateCache::open()?)?.bundles.into_iter();
+        let known = read(cache)?.bundles.into_iter();
         let mut known = known.filter(|one| (one.device, one.inode) == (meta.dev(), meta.ino()));
         known.next()?.sizes.per_day(now.seconds, bytes)
     }
 
     /// Returns the time of the check that read the bundle.
-    pub(crate) fn read_at(&self) -> Timestamp {
+    pub(super) fn read_at(&self) -> Timestamp {
         Timestamp::from_seconds(self.read)
     }
 
     /// Returns what that check read.
-    pub(crate) fn contents(&self) -> Contents {
+    pub(super) fn contents(&self) -> Contents {
         self.contents
     }
 
-    /// Records the results, in the place of older ones about this bundle. Does nothing if the cache
-    /// folder is not private to the user.
-    pub(crate) fn remember(mut self) {
-        let Some(cache) = PrivateCache::open() else {
-            return;
-        };
-        let mut all = read(&cache).unwrap_or_default();
+    /// Records the results, in the place of older ones about this bundle.
+    pub(super) fn remember(mut self, cache: &PrivateCache) {
+        let mut all = read(cache).unwrap_or_default();
         // A cheaper check of the same files adds nothing.
         let number = (self.device, self.inode);
         let is_same = |one: &Self| (one.device, one.inode) == number;

@@ -13,7 +13,7 @@ const LAYER: &str = "smbstatus";
 
 /// Files that are open through Samba.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(Vec<PathBuf>);
+pub struct OpenFiles(Vec<PathBuf>);
 
 #[derive(Deserialize)]
 struct Report {
@@ -22,8 +22,10 @@ struct Report {
 }
 
 impl OpenFiles {
-    /// Asks the server on this machine, which requires root or the server's user.
-    pub(crate) fn ask() -> Result<Self> {
+    /// Runs `smbstatus --json`, which requires root or the server's user.
+    ///
+    /// [`Kind::Io`] if it cannot be run or fails, [`Kind::Unsupported`] if its output is not as expected.
+    pub fn ask() -> Result<Self> {
         let failed = |source| Error::io(LAYER, "run", source).in_file("smbstatus");
         let mut command = Command::new("smbstatus");
         let command = command.arg("--json").stdin(Stdio::null());
@@ -51,7 +53,7 @@ impl OpenFiles {
     }
 
     /// Returns an open file that is the bundle at `path`, or in it.
-    pub(crate) fn within(&self, path: &Path) -> Option<&Path> {
+    pub(super) fn within(&self, path: &Path) -> Option<&Path> {
         let bundle = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let is_within = |file: &&PathBuf| {
             let found = fs::canonicalize(file);

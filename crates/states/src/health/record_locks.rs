@@ -13,11 +13,11 @@ use std::path::Path;
 const SHARE_MODES: RangeInclusive<u64> = 0x7fff_ffff_ffff_fff6..=0x7fff_ffff_ffff_ffff;
 
 /// The record locks on the files of a file system. None are known on hosts that do not list locks.
-pub(crate) struct RecordLocks(Vec<RecordLock>);
+pub(super) struct RecordLocks(Vec<RecordLock>);
 
 impl RecordLocks {
     /// Reads those on the file system of `path`.
-    pub(crate) fn on_file_system_of(path: &Path) -> Self {
+    pub(super) fn on_file_system_of(path: &Path) -> Self {
         let listed = fs::read_to_string("/proc/locks").unwrap_or_default();
         let mut locks: Vec<_> = listed.lines().filter_map(RecordLock::parse).collect();
         if !locks.is_empty() {
@@ -28,12 +28,12 @@ impl RecordLocks {
     }
 
     /// Returns the numbers of the files.
-    pub(crate) fn inodes(&self) -> BTreeSet<u64> {
+    pub(super) fn inodes(&self) -> BTreeSet<u64> {
         self.0.iter().map(|lock| lock.inode).collect()
     }
 
     /// Returns a description of the first lock on one of these files, if there is one.
-    pub(crate) fn describe(&self, inodes: &BTreeSet<u64>) -> Option<String> {
+    pub(super) fn describe(&self, inodes: &BTreeSet<u64>) -> Option<String> {
         let lock = self.0.iter().find(|lock| inodes.contains(&lock.inode))?;
         let program = fs::read_to_string(format!("/proc/{}/comm", lock.process));
         let program =

@@ -4,10 +4,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use bandsaw::{Error, size};
+use bandsaw::{Error, Result, size};
 use bandsaw_backups::quota_of_share;
-
-use crate::failure::Outcome;
 
 /// Maximum length of a description of Samba, in bytes.
 const MAX_LEN: u64 = 16 << 20;
@@ -19,13 +17,13 @@ const LITTLE: (u64, u64) = (1 << 30, 100);
 const NEAR: u64 = 95;
 
 /// Causes of backups that stopped, which a server cannot see. Sources: docs/nas.md.
-pub(crate) const UNSEEN: [&str; 2] = [
+pub(super) const UNSEEN: [&str; 2] = [
     "perhaps the Mac has macOS 26.4 or 15.7.5, which cannot back up to any share: update to 26.5 or later",
     "perhaps the Mac or a disk of the server sleeps, and takes longer to wake than the Mac waits",
 ];
 
 /// Returns a reason if the file system of the bundle is almost full.
-pub(crate) fn full_host(path: &Path) -> Option<String> {
+pub(super) fn full_host(path: &Path) -> Option<String> {
     let stat = rustix::fs::statvfs(path).ok()?;
     let free = stat.f_bavail.checked_mul(stat.f_frsize)?;
     let total = stat.f_blocks.checked_mul(stat.f_frsize)?;
@@ -44,7 +42,7 @@ fn is_almost_full(free: u64, total: u64) -> bool {
 
 /// Returns a cause if a quota of the shared folder is used up. `allocated` is the storage of the
 /// bundle.
-pub(crate) fn quota(path: &Path, allocated: Option<u64>) -> Option<String> {
+pub(super) fn quota(path: &Path, allocated: Option<u64>) -> Option<String> {
     let path = fs::canonicalize(path).ok()?;
     let (folder, found) = path.ancestors().skip(1).take(ABOVE).find_map(|folder| {
         let found = quota_of_share(folder).transpose()?;
@@ -68,7 +66,7 @@ fn is_near(used: u64, limit: u64) -> bool {
 
 /// The configuration of a Samba server.
 #[derive(Debug, Default)]
-pub(crate) struct Samba {
+pub struct Samba {
     version: Option<[u32; 3]>,
     shares: Vec<Share>,
 }
@@ -84,8 +82,10 @@ struct Share {
 }
 
 impl Samba {
-    /// Reads the output of `smbd --version; testparm -s` from a file.
-    pub(crate) fn read(path: &Path) -> Outcome<Self> {
+    /// Reads the output of `smbd --version; testparm -s` from a file, of which 16 MiB count.
+    ///
+    /// [`Kind::Invalid`](bandsaw::Kind::Invalid) if it tells neither a version nor a share.
+    pub fn read(path: &Path) -> Result<Self> {
         let failed = |source| Error::io("samba", "read", source).in_file(path);
         let file = fs::File::open(path).map_err(failed)?;
         let mut bytes = Vec::new();
@@ -93,7 +93,7 @@ impl Samba {
         let samba = Self::parse(&String::from_utf8_lossy(&bytes));
         if samba.version.is_none() && samba.shares.is_empty() {
             let message = "expected the output of `smbd --version; testparm -s`";
-            return Err(Error::invalid("samba", message).in_file(path).into());
+            return Err(Error::invalid("samba", message).in_file(path));
         }
         Ok(samba)
     }
@@ -131,7 +131,7 @@ impl Samba {
     }
 
     /// Returns causes in the configuration of the share with the bundle at `path`.
-    pub(crate) fn causes(&self, path: &Path, allocated: Option<u64>) -> Vec<String> {
+    pub(super) fn causes(&self, path: &Path, allocated: Option<u64>) -> Vec<String> {
         let mut causes = Vec::new();
         if let Some(version) = self.version.filter(|version| refuses_renames(*version)) {
             let [major, minor, patch] = version;
