@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::busy_poll::BusyPoll;
-use crate::platform;
+use crate::platform::{self, SendOptions};
 use crate::socket::Socket;
 
 /// Encryption of connections.
@@ -49,13 +49,8 @@ pub(crate) struct Channel {
 }
 
 impl Socket {
-    pub(crate) fn send(
-        &self,
-        parts: &mut [IoSlice<'_>],
-        more: bool,
-        patient: bool,
-    ) -> io::Result<()> {
-        platform::send(self.as_fd(), parts, more, patient)
+    pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], options: SendOptions) -> io::Result<()> {
+        platform::send(self.as_fd(), parts, options)
     }
 }
 
@@ -135,9 +130,10 @@ impl Channel {
     pub(crate) fn send(&self, parts: &mut [IoSlice<'_>], more: bool) -> io::Result<()> {
         match self.session.get() {
             Some(session) => session.send(&self.socket, parts),
-            None => self
-                .socket
-                .send(parts, more, self.patient.load(Ordering::Relaxed)),
+            None => {
+                let is_patient = self.patient.load(Ordering::Relaxed);
+                self.socket.send(parts, SendOptions { more, is_patient })
+            }
         }
     }
 

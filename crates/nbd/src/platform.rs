@@ -9,13 +9,20 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-/// Sends all of `parts`. With `more`, further data follows, which may share a packet. With
-/// `patient`, the send timeout of the socket does not apply.
+/// Options of sending.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendOptions {
+    /// True if further data follows, which may share a packet.
+    pub(crate) more: bool,
+    /// True if the send timeout of the socket does not apply.
+    pub(crate) is_patient: bool,
+}
+
+/// Sends all of `parts`.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     mut parts: &mut [IoSlice<'_>],
-    more: bool,
-    patient: bool,
+    options: SendOptions,
 ) -> io::Result<()> {
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
@@ -23,12 +30,12 @@ pub(crate) fn send(
             socket,
             parts,
             &mut SendAncillaryBuffer::default(),
-            flags(more),
+            flags(options.more),
         ) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(sent) => IoSlice::advance_slices(&mut parts, sent),
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if patient => wait_for_room(socket)?,
+            Err(Errno::AGAIN) if options.is_patient => wait_for_room(socket)?,
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -13,6 +13,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::channel::{self, Encryption, Receive};
+use crate::platform::SendOptions;
 use crate::socket::Socket;
 
 /// TLS configuration of a server. Clients must present a certificate signed by a configured
@@ -212,7 +213,11 @@ impl Session {
             connection.write_tls(leaving)?;
         }
         drop(connection);
-        let sent = socket.send(&mut [io::IoSlice::new(leaving)], false, true);
+        let options = SendOptions {
+            more: false,
+            is_patient: true,
+        };
+        let sent = socket.send(&mut [io::IoSlice::new(leaving)], options);
         leaving.clear();
         sent
     }

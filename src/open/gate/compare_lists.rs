@@ -39,6 +39,34 @@ struct Candidate {
     evidence: Evidence,
 }
 
+/// The values that are tried, each sorted.
+struct TriedValues {
+    sizes: Vec<u64>,
+    band_sizes: Vec<u64>,
+}
+
+impl TriedValues {
+    /// Returns the choice of `--assume` that names those of these values which are in doubt.
+    fn choice(&self, geometry: BundleGeometry) -> String {
+        let size = format!("size={}", geometry.size);
+        let band_size = format!("band-size={}", geometry.band_size);
+        match (self.sizes.len() > 1, self.band_sizes.len() > 1) {
+            (true, true) => format!("{size} {band_size}"),
+            (false, true) => band_size,
+            _ => size,
+        }
+    }
+}
+
+/// The values in the lists.
+#[derive(Clone, Copy)]
+struct Recorded<'a> {
+    /// Those of each list that has some, at least one.
+    geometries: &'a [BundleGeometry],
+    /// True if no list contradicts them.
+    agreed: bool,
+}
+
 /// Result of a decision.
 pub(crate) enum ListDecision {
     /// Values that both lists have, or are to be given. `is_whole` is true if data past the end of
@@ -112,7 +140,10 @@ impl ListEvidence<'_> {
             }
             .into_error("sparse bundle"));
         }
-        self.decide(&geometry, agreed)
+        self.decide(Recorded {
+            geometries: &geometry,
+            agreed,
+        })
     }
 
     /// Returns true if nothing contradicts lists that agree: no file extends past the end of the
@@ -184,7 +215,10 @@ impl ListEvidence<'_> {
         let both = both(self.store, true)?;
         let geometry: Vec<BundleGeometry> = both.iter().filter_map(ListState::geometry).collect();
         match geometry.first() {
-            Some(_) => self.decide(&geometry, true),
+            Some(_) => self.decide(Recorded {
+                geometries: &geometry,
+                agreed: true,
+            }),
             None => Ok(ListDecision::Refused(Error::not_found(LAYER, "Info.plist"))),
         }
     }
@@ -205,24 +239,51 @@ impl ListEvidence<'_> {
         staged_disk(self.path, &StagedImage::of(&tried, None)?, self.options)
     }
 
-    fn decide(&self, recorded: &[BundleGeometry], agreed: bool) -> Result<ListDecision> {
+    fn decide(&self, recorded: Recorded<'_>) -> Result<ListDecision> {
         let lens = sparsebundle::band_lens(self.store, self.progress)?;
-        let mut by_disk = Vec::new();
-        for geometry in recorded {
-            by_disk.extend(self.recorded_size(*geometry, &lens)?);
+        let tried = self.tried_values(recorded, &lens)?;
+        let fits =
+            |assumed: Option<u64>, number: u64| assumed.is_none_or(|assumed| assumed == number);
+        let mut candidates = Vec::new();
+        for &size in &tried.sizes {
+            for &band_size in &tried.band_sizes {
+                if fits(self.assume.size, size) && fits(self.assume.band_size, band_size) {
+                    let geometry = BundleGeometry {
+                        size,
+                        band_size,
+                        version: recorded.geometries[0].version,
+                    };
+                    candidates.push(self.candidate(geometry, recorded.geometries, &lens)?);
+                }
+            }
         }
-        let mut sizes: Vec<u64> = recorded
-            .iter()
+        self.choose(candidates, recorded, &tried)
+    }
+
+    /// Returns the values in the lists, and others that the bands, the partition map or the user suggest.
+    fn tried_values(&self, recorded: Recorded<'_>, lens: &[(u64, u64)]) -> Result<TriedValues> {
+        let geometries = recorded.geometries.iter();
+        let mut by_disk = Vec::new();
+        for geometry in geometries.clone() {
+            by_disk.extend(self.recorded_size(*geometry, lens)?);
+        }
+        let mut sizes: Vec<u64> = geometries
+            .clone()
             .map(|geometry| geometry.size)
             .chain(by_disk.iter().copied())
             .collect();
-        let mut band_sizes: Vec<u64> = recorded.iter().map(|geometry| geometry.band_size).collect();
-        if agreed && let Some(&size) = by_disk.first() {
-            for band_size in self.likely_sizes(&lens) {
+        let mut band_sizes: Vec<u64> = geometries
+            .clone()
+            .map(|geometry| geometry.band_size)
+            .collect();
+        if recorded.agreed
+            && let Some(&size) = by_disk.first()
+        {
+            for band_size in self.likely_sizes(lens) {
                 let geometry = BundleGeometry {
                     band_size,
                     size,
-                    ..recorded[0]
+                    ..recorded.geometries[0]
                 };
                 if self.has_whole_map(geometry)? {
                     band_sizes.push(band_size);
@@ -230,39 +291,17 @@ impl ListEvidence<'_> {
             }
         }
         let lengths: Vec<u64> = lens.iter().map(|(_, len)| *len).collect();
-        let by_lengths = recorded
-            .iter()
-            .filter_map(|listed| sparsebundle::other_band_size(listed.band_size, &lengths));
-        band_sizes.extend(by_lengths);
+        band_sizes.extend(
+            geometries
+                .filter_map(|listed| sparsebundle::other_band_size(listed.band_size, &lengths)),
+        );
         sizes.extend(self.assume.size);
         band_sizes.extend(self.assume.band_size);
         for numbers in [&mut sizes, &mut band_sizes] {
             numbers.sort_unstable();
             numbers.dedup();
         }
-        let mut candidates = Vec::new();
-        for &size in &sizes {
-            for &band_size in &band_sizes {
-                let fits = |assumed: Option<u64>, number: u64| {
-                    assumed.is_none_or(|assumed| assumed == number)
-                };
-                if fits(self.assume.size, size) && fits(self.assume.band_size, band_size) {
-                    let geometry = BundleGeometry {
-                        size,
-                        band_size,
-                        version: recorded[0].version,
-                    };
-                    candidates.push(self.candidate(geometry, recorded, &lens)?);
-                }
-            }
-        }
-        self.choose(
-            candidates,
-            recorded,
-            agreed,
-            sizes.len() > 1,
-            band_sizes.len() > 1,
-        )
+        Ok(TriedValues { sizes, band_sizes })
     }
 
     /// Returns true if the disk with these values has a GPT whose copies agree.
@@ -346,10 +385,8 @@ impl ListEvidence<'_> {
     fn choose(
         &self,
         mut candidates: Vec<Candidate>,
-        recorded: &[BundleGeometry],
-        agreed: bool,
-        sizes_differ: bool,
-        band_sizes_differ: bool,
+        recorded: Recorded<'_>,
+        tried: &TriedValues,
     ) -> Result<ListDecision> {
         let is_assumed = self.assume.size.is_some() || self.assume.band_size.is_some();
         if is_assumed && candidates.len() == 1 {
@@ -366,13 +403,10 @@ impl ListEvidence<'_> {
                 lists,
                 evidence,
             } = candidate;
+            let is_agreed = recorded.agreed && *geometry == recorded.geometries[0];
             let is_consistent = evidence.is_consistent()
-                || (agreed
-                    && *geometry == recorded[0]
-                    && evidence.is_consistent_but_for_leftovers());
-            is_consistent
-                && lists.iter().all(|lists| *lists > 0)
-                && (!agreed || *geometry == recorded[0])
+                || (is_agreed && evidence.is_consistent_but_for_leftovers());
+            is_consistent && lists.iter().all(|lists| *lists > 0) && (!recorded.agreed || is_agreed)
         };
         let rivals = candidates
             .iter()
@@ -394,44 +428,40 @@ impl ListEvidence<'_> {
                 usize::MAX - candidate.lists.iter().sum::<usize>(),
             )
         });
-        let what = match recorded {
-            [one, other] if one != other => format!(
-                "Info.plist records {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, \
-                 and nothing decides which is right; macOS writes Info.bckup first, so after a \
-                 crash that is the newer one",
-                one.size, one.band_size, other.size, other.band_size
-            ),
-            _ => format!(
-                "the property lists record {} bytes in bands of {}, but the rest of the bundle \
-                 does not agree",
-                recorded[0].size, recorded[0].band_size
-            ),
+        Err(undecided(&candidates, recorded, tried).into_error("sparse bundle"))
+    }
+}
+
+/// Returns the alternatives, the best first as they are sorted, each with its evidence.
+fn undecided(candidates: &[Candidate], recorded: Recorded<'_>, tried: &TriedValues) -> Undecided {
+    let what = match recorded.geometries {
+        [one, other] if one != other => format!(
+            "Info.plist records {} bytes in bands of {}, Info.bckup {} bytes in bands of {}, \
+             and nothing decides which is right; macOS writes Info.bckup first, so after a \
+             crash that is the newer one",
+            one.size, one.band_size, other.size, other.band_size
+        ),
+        lists => format!(
+            "the property lists record {} bytes in bands of {}, but the rest of the bundle \
+             does not agree",
+            lists[0].size, lists[0].band_size
+        ),
+    };
+    let alternative = |candidate: &Candidate| {
+        let by = match candidate.lists.iter().min().copied().unwrap_or_default() {
+            0 => "no list records it",
+            1 if recorded.geometries.len() == 2 => "one list records it",
+            1 => "the only list records it",
+            _ => "both lists record it",
         };
-        let alternative = |Candidate {
-                               geometry,
-                               lists,
-                               evidence,
-                           }: &Candidate| {
-            let size = format!("size={}", geometry.size);
-            let band_size = format!("band-size={}", geometry.band_size);
-            let assume = match (sizes_differ, band_sizes_differ) {
-                (true, true) => format!("{size} {band_size}"),
-                (false, true) => band_size,
-                _ => size,
-            };
-            let by = match lists.iter().min().copied().unwrap_or_default() {
-                0 => "no list records it",
-                1 if recorded.len() == 2 => "one list records it",
-                1 => "the only list records it",
-                _ => "both lists record it",
-            };
-            Alternative {
-                assume,
-                evidence: format!("{by}, {}", evidence.description()),
-            }
-        };
-        let alternatives = candidates.iter().map(alternative).collect();
-        Err(Undecided { what, alternatives }.into_error("sparse bundle"))
+        Alternative {
+            assume: tried.choice(candidate.geometry),
+            evidence: format!("{by}, {}", candidate.evidence.description()),
+        }
+    };
+    Undecided {
+        what,
+        alternatives: candidates.iter().map(alternative).collect(),
     }
 }
 

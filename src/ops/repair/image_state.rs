@@ -62,6 +62,19 @@ pub(super) fn find(
     })
 }
 
+/// The states in which a name or a sector can be: both, if the repair does not change it.
+#[derive(Debug, Clone, Copy)]
+struct Matches {
+    old: bool,
+    new: bool,
+}
+
+impl Matches {
+    fn is_foreign(self) -> bool {
+        !self.old && !self.new
+    }
+}
+
 /// The states of the names and sectors of one part.
 #[derive(Debug, Default)]
 struct Part {
@@ -70,8 +83,8 @@ struct Part {
 }
 
 impl Part {
-    fn add(&mut self, is_old: bool, is_new: bool, place: impl FnOnce() -> String) {
-        match (is_old, is_new) {
+    fn add(&mut self, matches: Matches, place: impl FnOnce() -> String) {
+        match (matches.old, matches.new) {
             (true, false) => drop(self.old.get_or_insert_with(place)),
             (false, true) => drop(self.new.get_or_insert_with(place)),
             _ => {}
@@ -104,7 +117,11 @@ impl Comparison<'_> {
                 FileChange::Rename(from, to) => self.renamed(from, to)?,
                 FileChange::Create(name) => {
                     let is_there = self.image.stat(name)?.is_some();
-                    self.name(!is_there, is_there, name);
+                    let matches = Matches {
+                        old: !is_there,
+                        new: is_there,
+                    };
+                    self.add_name(matches, name);
                     None
                 }
                 FileChange::Replace(edit) => self.replace(edit)?,
@@ -157,16 +174,19 @@ impl Comparison<'_> {
     }
 
     /// Records the state of a name.
-    fn name(&mut self, is_old: bool, is_new: bool, name: &str) {
-        self.part(0)
-            .add(is_old, is_new, || format!("the name {name}"));
+    fn add_name(&mut self, matches: Matches, name: &str) {
+        self.part(0).add(matches, || format!("the name {name}"));
     }
 
     fn quarantine(&mut self, name: &str, len: u64, sum: u32) -> Result<Option<String>> {
         let kept = format!("{}/{FILES}{name}", self.number);
         let is_kept = is_file(self.undo.store(), &kept, len, sum)?;
         let is_there = is_file(self.image, name, len, sum)?;
-        self.name(is_there, is_kept && !is_there, name);
+        let matches = Matches {
+            old: is_there,
+            new: is_kept && !is_there,
+        };
+        self.add_name(matches, name);
         if is_there || !is_kept {
             return Ok((!is_there).then(|| format!("{name} is missing or has other contents")));
         }
@@ -205,11 +225,14 @@ impl Comparison<'_> {
 
     fn renamed(&mut self, from: &str, to: &str) -> Result<Option<String>> {
         let stat = |name| Ok::<_, Error>(self.image.stat(name)?.is_some());
-        let (is_old, is_new) = (stat(from)?, stat(to)?);
-        if !is_old && !is_new {
+        let matches = Matches {
+            old: stat(from)?,
+            new: stat(to)?,
+        };
+        if matches.is_foreign() {
             return Ok(Some(format!("{from} is missing")));
         }
-        self.name(is_old, is_new, to);
+        self.add_name(matches, to);
         Ok(None)
     }
 
@@ -218,16 +241,17 @@ impl Comparison<'_> {
         let [SavedRange { old, new, .. }] = &edit.saved[..] else {
             return Err(malformed());
         };
-        let is_old = is_file(self.image, name, edit.old_len, *old)?;
-        let is_new = match self.image.open(name, Open::Read)? {
+        let old = is_file(self.image, name, edit.old_len, *old)?;
+        let new = match self.image.open(name, Open::Read)? {
             Some(file) if file.info().len == edit.new_len => {
                 let bytes = file.read_vec(0, edit.new_len as usize)?;
                 Some(super::log::sums(0, &bytes)) == *new
             }
             _ => false,
         };
-        self.name(is_old, is_new, name);
-        Ok((!is_old && !is_new).then(|| name.to_owned()))
+        let matches = Matches { old, new };
+        self.add_name(matches, name);
+        Ok(matches.is_foreign().then(|| name.to_owned()))
     }
 
     /// Compares a file that the repair creates: an undo removes it.
@@ -279,14 +303,17 @@ impl Comparison<'_> {
         if len != edit.old_len && len != edit.new_len {
             return Ok(Some(wrong_len(edit, len)));
         }
-        let what = || format!("the length of {}", edit.name);
-        if edit.new_len < edit.old_len {
-            self.part(cut)
-                .add(len == edit.old_len, len == edit.new_len, what);
-        } else if edit.new_len > edit.old_len {
-            let first = parts.first().copied().unwrap_or(cut);
-            self.part(first)
-                .add(len == edit.old_len, len == edit.new_len, what);
+        let part = match edit.new_len > edit.old_len {
+            true => parts.first().copied().unwrap_or(cut),
+            false => cut,
+        };
+        if edit.new_len != edit.old_len {
+            let matches = Matches {
+                old: len == edit.old_len,
+                new: len == edit.new_len,
+            };
+            self.part(part)
+                .add(matches, || format!("the length of {}", edit.name));
         }
         if len == edit.new_len
             && let Some(at) = edit.find_foreign(file)?
@@ -338,15 +365,15 @@ impl Comparison<'_> {
             };
             let part = self.parts.entry(part).or_default();
             let wrong = each_sector(&piece, |bytes| {
-                let is_old = now[bytes.clone()] == old[bytes.clone()];
-                let is_new = match saved.new {
-                    Some(_) => new.next() == Some(&crc32fast::hash(&now[bytes.clone()])),
-                    None => is_zero(&now[bytes.clone()]),
+                let matches = Matches {
+                    old: now[bytes.clone()] == old[bytes.clone()],
+                    new: match saved.new {
+                        Some(_) => new.next() == Some(&crc32fast::hash(&now[bytes.clone()])),
+                        None => is_zero(&now[bytes.clone()]),
+                    },
                 };
-                part.add(is_old, is_new, || {
-                    format!("{} at byte {}", edit.name, piece.start + bytes.start as u64)
-                });
-                is_old || is_new
+                part.add(matches, || place(edit, piece.start + bytes.start as u64));
+                !matches.is_foreign()
             });
             if wrong.is_some() {
                 return Ok(wrong);

@@ -144,13 +144,19 @@ impl Passwd {
     }
 }
 
-/// Changes the passphrase of an image; `old` and `new` are read from standard input if true.
-pub(crate) fn change_passphrase(image: &str, old: bool, new: bool, output: &Output) -> Outcome {
+/// The passphrases that are read from standard input.
+pub(crate) struct FromStdin {
+    pub(crate) old: bool,
+    pub(crate) new: bool,
+}
+
+/// Changes the passphrase of an image.
+pub(crate) fn change_passphrase(image: &str, from_stdin: FromStdin, output: &Output) -> Outcome {
     Change {
         image: Some(image.into()),
         keys: KeyArgs {
-            unlocking: ImageUnlockArgs::stdinpass(old),
-            new: NewPassphrase::stdinpass(new),
+            unlocking: ImageUnlockArgs::stdinpass(from_stdin.old),
+            new: NewPassphrase::stdinpass(from_stdin.new),
             ..KeyArgs::default()
         },
         ..Change::default()

@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::table::{COMMON, Verb};
-use crate::commands::passwd;
+use crate::commands::passwd::{self, FromStdin};
 use crate::failure::Outcome;
 
 const OPTIONS: &str = "
@@ -22,6 +22,9 @@ pub(super) const VERB: Verb = Verb {
 };
 
 fn run(call: &Call) -> Outcome {
-    let (old, new) = (call.has("oldstdinpass"), call.has("newstdinpass"));
-    passwd::change_passphrase(call.image(), old, new, &call.output)
+    let from_stdin = FromStdin {
+        old: call.has("oldstdinpass"),
+        new: call.has("newstdinpass"),
+    };
+    passwd::change_passphrase(call.image(), from_stdin, &call.output)
 }

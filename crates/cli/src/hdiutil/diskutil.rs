@@ -13,7 +13,7 @@ use super::table::Verb;
 use super::{attach, imageinfo};
 use crate::commands::convert::{Convert, EncryptionArgs};
 use crate::commands::create::{Create, FileSystemArg};
-use crate::commands::passwd;
+use crate::commands::passwd::{self, FromStdin};
 use crate::commands::resize::Resize;
 use crate::container_args::Container;
 use crate::encryption_args::{Cipher, DecryptArgs};
@@ -243,7 +243,11 @@ fn resize(call: &Call) -> Outcome {
 
 fn chpass(call: &Call) -> Outcome {
     let stdin = call.has("stdinpass");
-    passwd::change_passphrase(call.image(), stdin, stdin, &call.output)
+    let from_stdin = FromStdin {
+        old: stdin,
+        new: stdin,
+    };
+    passwd::change_passphrase(call.image(), from_stdin, &call.output)
 }
 
 #[cfg(test)]

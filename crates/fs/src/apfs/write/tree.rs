@@ -241,7 +241,7 @@ impl ChangingTree {
             return Ok(());
         };
         let level = node.level;
-        let parts = self.divide(&records, level == 0, change == NodeChange::Appended)?;
+        let parts = self.divide(&records, level, change)?;
         let Some((parent, index)) = path.last().cloned() else {
             return self.replace_root(level, &records, &parts);
         };
@@ -368,7 +368,8 @@ impl ChangingTree {
         {
             let below = self.nodes.node(child)?;
             let inner = self::records(&below);
-            if below.level >= level || self.divide(&inner, below.level == 0, false)?.len() > 1 {
+            if below.level >= level || self.divide(&inner, below.level, NodeChange::Put)?.len() > 1
+            {
                 break;
             }
             self.drop_node(child);
@@ -384,13 +385,14 @@ impl ChangingTree {
         self.store_node(self.root, level, &kept)
     }
 
-    /// Returns the ranges of records for each node: one if they fit, none if there are none.
+    /// Returns the ranges of records for each node of a level: one if they fit, none if there are none.
     fn divide(
         &self,
         records: &[TreeRecord<'_>],
-        leaf: bool,
-        appended: bool,
+        level: u16,
+        change: NodeChange,
     ) -> Result<Vec<Range<usize>>> {
+        let leaf = level == 0;
         let size = |record: &TreeRecord<'_>| record.0.len() + record.1.len();
         let bytes: usize = records.iter().map(size).sum();
         if records.is_empty() || self.shape.fits(records.len(), bytes, leaf) {
@@ -400,7 +402,7 @@ impl ChangingTree {
                 .collect());
         }
         // Records appended in order fill their nodes; otherwise nodes are split in half.
-        let wanted = if appended {
+        let wanted = if change == NodeChange::Appended {
             bytes - size(&records[records.len() - 1])
         } else {
             bytes / 2

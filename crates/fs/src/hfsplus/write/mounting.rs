@@ -236,7 +236,7 @@ impl Volume {
         self.set_volume_attributes(0, volume_attributes::UNMOUNTED);
         self.put_header()?;
 
-        self.bitmap.change(place, true, true)?;
+        self.bitmap.mark(place, true)?;
         self.write_through()?;
 
         self.header().count_used(place.count);
@@ -372,7 +372,7 @@ impl Volume {
             self.put_header()?;
             places
                 .iter()
-                .try_for_each(|place| self.bitmap.change(*place, false, true))?;
+                .try_for_each(|place| self.bitmap.mark(*place, false))?;
             self.write_through()?;
             self.header().journal_info_block = 0.into();
             self.header().last_mounted_version = MADE_BY;

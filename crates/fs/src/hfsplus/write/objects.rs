@@ -10,6 +10,13 @@ use crate::hfsplus::catalog::{LocatedObject, Object, key};
 use crate::hfsplus::layout::{Cnid, FileRaw, ForkRaw, Thread, fork_type, mac_date, record_flags};
 use bandsaw_core::{Error, Kind, Result};
 
+/// The change of a folder's entries.
+#[derive(Clone, Copy)]
+enum EntryChange {
+    Added,
+    Removed,
+}
+
 /// Wraps a file record.
 pub(super) fn file(file: FileRaw) -> Object {
     Object::File(file)
@@ -94,21 +101,19 @@ impl Volume {
         let (folder_count, file_count) = (header.folder_count.get(), header.file_count.get());
         header.folder_count = folder_count.saturating_add(folders).into();
         header.file_count = file_count.saturating_add(1 - folders).into();
-        self.count_entry(parent, true, folders > 0)
+        self.count_entry(parent, EntryChange::Added, object)
     }
 
     /// Removes an object from the catalog.
     pub(super) fn leave(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
         self.take_name(parent, name, object)?;
-        let folder = matches!(object, Object::Folder(_));
         let header = self.header();
-        let count = if folder {
-            &mut header.folder_count
-        } else {
-            &mut header.file_count
+        let count = match object {
+            Object::Folder(_) => &mut header.folder_count,
+            _ => &mut header.file_count,
         };
         *count = count.get().saturating_sub(1).into();
-        self.count_entry(parent, false, folder)
+        self.count_entry(parent, EntryChange::Removed, object)
     }
 
     /// Moves an object whose kind and number do not change.
@@ -118,12 +123,11 @@ impl Volume {
         to: (Cnid, &[U16]),
         object: &Object,
     ) -> Result<()> {
-        let folder = matches!(object, Object::Folder(_));
         self.take_name(from.0, from.1, object)?;
         self.put_name(to.0, to.1, object)?;
         if from.0 != to.0 {
-            self.count_entry(from.0, false, folder)?;
-            return self.count_entry(to.0, true, folder);
+            self.count_entry(from.0, EntryChange::Removed, object)?;
+            return self.count_entry(to.0, EntryChange::Added, object);
         }
         self.touch(to.0)
     }
@@ -142,8 +146,8 @@ impl Volume {
             return self.touch(a.0);
         }
         for (dir, gone, come) in [(a.0, a.2, b.2), (b.0, b.2, a.2)] {
-            self.count_entry(dir, false, matches!(gone, Object::Folder(_)))?;
-            self.count_entry(dir, true, matches!(come, Object::Folder(_)))?;
+            self.count_entry(dir, EntryChange::Removed, gone)?;
+            self.count_entry(dir, EntryChange::Added, come)?;
         }
         Ok(())
     }
@@ -185,17 +189,15 @@ impl Volume {
     }
 
     /// Updates a folder for an entry that was added or removed.
-    fn count_entry(&mut self, id: Cnid, more: bool, is_folder: bool) -> Result<()> {
+    fn count_entry(&mut self, id: Cnid, change: EntryChange, entry: &Object) -> Result<()> {
         let now = self.now();
         self.change_folder(id, |folder| {
             let date = mac_date(now, folder.flags.get() & record_flags::EXPANDED_TIMES != 0);
-            let counted = |count: u32| {
-                if more {
-                    count.saturating_add(1)
-                } else {
-                    count.saturating_sub(1)
-                }
+            let counted = |count: u32| match change {
+                EntryChange::Added => count.saturating_add(1),
+                EntryChange::Removed => count.saturating_sub(1),
             };
+            let is_folder = matches!(entry, Object::Folder(_));
             folder.valence = counted(folder.valence.get()).into();
             if is_folder && folder.flags.get() & record_flags::HAS_FOLDER_COUNT != 0 {
                 folder.folder_count = counted(folder.folder_count.get()).into();

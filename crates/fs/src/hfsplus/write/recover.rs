@@ -116,7 +116,7 @@ pub(in crate::hfsplus) fn free_leftover_blocks(
     )?;
     let bitmap = Bitmap::new(map, header.total_blocks)?;
     for place in places(&**device, &header)? {
-        bitmap.change(place, false, false)?;
+        bitmap.set(place, false)?;
     }
     device.flush()?;
     header.raw.journal_info_block = 0.into();

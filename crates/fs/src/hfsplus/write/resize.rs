@@ -152,18 +152,17 @@ impl Volume {
         self.bitmap.go_over(file, total);
         if in_new {
             for piece in &pieces {
-                self.bitmap.change(*piece, true, true)?;
+                self.bitmap.mark(*piece, true)?;
                 self.header().count_used(piece.count);
             }
         }
-        self.bitmap.change(old_tail, false, false)?;
+        self.bitmap.set(old_tail, false)?;
         self.header().count_freed(reserved);
-        self.bitmap.change(
+        self.bitmap.mark(
             Extent {
                 start: AllocBlock(total - tail),
                 count: tail,
             },
-            true,
             true,
         )?;
         self.header().count_used(tail);
@@ -220,19 +219,18 @@ impl Volume {
         let map = self.bitmap.file().clone();
         let cut = self.change(|volume| {
             let gone = before - total - volume.bitmap.used_in(total..before)?;
-            volume.bitmap.change(old_tail, false, false)?;
+            volume.bitmap.set(old_tail, false)?;
             let kept = old_tail.start.0.max(end)..total;
             if !kept.is_empty() {
                 // The difference is so small that the tails overlap: these blocks belonged to the
                 // old one.
                 volume.header().count_freed(kept.end - kept.start);
             }
-            volume.bitmap.change(
+            volume.bitmap.mark(
                 Extent {
                     start: AllocBlock(end),
                     count: tail,
                 },
-                true,
                 true,
             )?;
             let free = volume

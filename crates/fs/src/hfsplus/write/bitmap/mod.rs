@@ -35,6 +35,13 @@ pub(super) struct Bitmap {
     reserved: Reservations,
 }
 
+/// The treatment of blocks that already have the state to be recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeated {
+    Refused,
+    Accepted,
+}
+
 impl Bitmap {
     /// Creates the bitmap in `file` for a volume of `total` blocks.
     pub(super) fn new(file: ForkDevice, total: u32) -> Result<Self> {
@@ -254,12 +261,16 @@ impl Bitmap {
     }
 
     /// Sets or clears the bits of blocks. Fails if one already has that state.
-    fn mark(&self, extent: Extent, used: bool) -> Result<()> {
-        self.change(extent, used, true)
+    pub(super) fn mark(&self, extent: Extent, used: bool) -> Result<()> {
+        self.change(extent, used, Repeated::Refused)
     }
 
-    /// Sets or clears the bits of blocks. If `strict`, fails if one already has that state.
-    pub(super) fn change(&self, extent: Extent, used: bool, strict: bool) -> Result<()> {
+    /// Sets or clears the bits of blocks, whatever their state.
+    pub(super) fn set(&self, extent: Extent, used: bool) -> Result<()> {
+        self.change(extent, used, Repeated::Accepted)
+    }
+
+    fn change(&self, extent: Extent, used: bool, repeated: Repeated) -> Result<()> {
         let end = u32::try_from(extent.end())
             .ok()
             .filter(|&end| end <= self.total);
@@ -281,7 +292,7 @@ impl Bitmap {
                 let block = 8 * byte;
                 let mask = bit_mask(at.max(block) - block, (end - block).min(8));
                 let expected = if used { 0 } else { mask };
-                if strict && *bits & mask != expected {
+                if repeated == Repeated::Refused && *bits & mask != expected {
                     let message = format!(
                         "a block from {block} to {} is already {} in the bitmap; the volume needs \
                          repair",

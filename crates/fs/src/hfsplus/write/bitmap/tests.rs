@@ -91,7 +91,7 @@ fn bits_are_those_of_a_model() {
 fn one_piece_is_preferred_and_many_are_better_than_none() {
     let (_, mut bitmap) = bitmap(vec![0; 512], 100);
     for start in [0, 10, 40, 60, 90] {
-        bitmap.change(extent(start, 1), true, true).unwrap();
+        bitmap.mark(extent(start, 1), true).unwrap();
     }
     assert_eq!(bitmap.allocate(20, 1, 5).unwrap(), [extent(11, 20)]);
     assert_eq!(
@@ -126,9 +126,7 @@ fn freed_blocks_are_reused_only_after_the_commit() {
 #[test]
 fn the_last_run_is_found_across_windows() {
     let (_, bitmap) = bitmap(vec![0; 1 << 20], 8 << 20);
-    bitmap
-        .change(extent(2_000_000, 6_000_000), true, true)
-        .unwrap();
+    bitmap.mark(extent(2_000_000, 6_000_000), true).unwrap();
     assert_eq!(
         bitmap.find_last(1000).unwrap(),
         Some(extent((8 << 20) - 1000, 1000))
