@@ -11,7 +11,7 @@ use bandsaw::container::sparsebundle::{self, Bundle};
 use bandsaw::crypt::{Device, KeyWrap, MIN_ITERATIONS, Protection, Secret};
 use bandsaw::device::{AfterDiscard, BlockDevice, Memory};
 use bandsaw::error::Place;
-use bandsaw::open::{self, CreateOptions, Examination, OpenOptions, Verdict};
+use bandsaw::open::{self, CreateOptions, Examination, LayerVerdict, OpenOptions};
 use bandsaw::partition::APPLE_HFS;
 use bandsaw::partition::gpt::{self, Guids, MapGeometry};
 use bandsaw::problem::Severity::{self, Damage, Note, Warning};
@@ -270,7 +270,7 @@ fn every_damage_is_found_at_its_place() {
             let refused = found
                 .layers
                 .iter()
-                .any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
+                .any(|judged| matches!(judged.verdict, LayerVerdict::Unknown(_)));
             assert!(refused, "{format}, {what}: {report:?}, {:?}", found.layers);
             continue;
         }
@@ -464,7 +464,7 @@ fn encrypted_bundles() {
     let locked = examine(&path, None);
     assert!(locked.problems.worst().is_none(), "{:?}", lines(&locked));
     assert!(
-        matches!(locked.layers[1].verdict, Verdict::Unknown(_)),
+        matches!(locked.layers[1].verdict, LayerVerdict::Unknown(_)),
         "{:?}",
         locked.layers
     );
@@ -514,7 +514,7 @@ fn encryption_trailers() {
             "{what}: {report}"
         );
         assert!(
-            !matches!(found.layers[0].verdict, Verdict::Checked),
+            !matches!(found.layers[0].verdict, LayerVerdict::Checked),
             "{what}: {report}"
         );
     }
@@ -531,7 +531,8 @@ fn without_its_passphrase_an_image_is_judged_in_part() {
         panic!("{:?}", found.layers)
     };
     assert!(
-        matches!(header.verdict, Verdict::Checked) && matches!(data.verdict, Verdict::Unknown(_)),
+        matches!(header.verdict, LayerVerdict::Checked)
+            && matches!(data.verdict, LayerVerdict::Unknown(_)),
         "{:?}",
         found.layers
     );
@@ -619,7 +620,10 @@ fn the_backup_map_counts_where_the_start_of_a_disk_is_lost() {
                 .iter()
                 .find(|judged| judged.layer.starts_with("HFS+"));
             let verdict = &volume.unwrap().verdict;
-            assert!(matches!(verdict, Verdict::Checked), "{format}: {verdict:?}");
+            assert!(
+                matches!(verdict, LayerVerdict::Checked),
+                "{format}: {verdict:?}"
+            );
             let image = open::open(&path, &OpenOptions::default()).unwrap();
             let warnings = image.warnings().join("\n");
             assert!(

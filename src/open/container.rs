@@ -216,7 +216,7 @@ where
 {
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
-            interrupted::check(path, options.access)?;
+            interrupted::refuse_or_warn(path, options.access)?;
             let resolved = compare_lists::resolve_for_open(path, &store, options, true)?;
             let bundle =
                 Opening::new(path, options).unlock_bundle(store.clone(), resolved.choice)?;

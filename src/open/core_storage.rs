@@ -224,7 +224,7 @@ impl Driver for CoreStorageDriver {
         problems: &mut Problems,
         progress: &dyn Progress,
     ) -> Option<Result<Vec<Error>>> {
-        Some(check(volume, keys, problems, progress))
+        Some(check_logical_volumes(volume, keys, problems, progress))
     }
 
     fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
@@ -233,7 +233,7 @@ impl Driver for CoreStorageDriver {
 }
 
 /// Checks the HFS+ volume of each logical volume. Returns why some could not be checked.
-fn check(
+fn check_logical_volumes(
     volume: &Volume,
     keys: Option<&dyn Keys>,
     problems: &mut Problems,

@@ -42,7 +42,7 @@ impl KeyFile {
         };
         let found = |found: Option<Self>| {
             if found.is_some() {
-                interrupted::check(path, access)?;
+                interrupted::refuse_or_warn(path, access)?;
             }
             Ok(found)
         };

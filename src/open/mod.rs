@@ -86,7 +86,7 @@ pub use contents::Contents;
 pub(crate) use contents::{find as find_contents, find_with as find_contents_with, is_blank};
 pub use create::{CreateOptions, Draft, FileDraft, create};
 pub use examine::{
-    CheckedLayer, Conclusion, Examination, Verdict, examine, examine_contents, examine_device,
+    CheckedLayer, Conclusion, Examination, LayerVerdict, examine, examine_contents, examine_device,
 };
 pub(crate) use examine::{Scope, examine_stored};
 pub use image::Image;

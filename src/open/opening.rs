@@ -108,7 +108,7 @@ impl<'a> Opening<'a> {
         // The undo data of an interrupted repair explains sources that disagree.
         let interrupted = match &opened {
             Err(error) if error.kind() != Kind::Undecided => None,
-            _ => interrupted::check(self.path, self.options.access)?,
+            _ => interrupted::refuse_or_warn(self.path, self.options.access)?,
         };
         let opened = opened?;
         self.warnings.extend(interrupted);

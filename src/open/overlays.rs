@@ -328,7 +328,7 @@ pub fn create_layer(
     options: &LayerOptions,
 ) -> Result<()> {
     // The end of the repair would change the disk below the layer.
-    interrupted::check(below, Access::ReadWrite)?;
+    interrupted::refuse_or_warn(below, Access::ReadWrite)?;
     let below = self::below(
         below,
         &OpenOptions {
@@ -352,7 +352,7 @@ pub(crate) fn make_missing(path: &Path, options: &OpenOptions<'_>) -> Result<()>
     else {
         return Ok(());
     };
-    interrupted::check(path, Access::ReadWrite)?;
+    interrupted::refuse_or_warn(path, Access::ReadWrite)?;
     let below = self::below(
         path,
         &OpenOptions {

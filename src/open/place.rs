@@ -93,7 +93,7 @@ impl ImagePlace {
                 return Err(Error::conflict(LAYER, "already exists").because(Reason::Exists));
             }
             Ok(meta) => {
-                interrupted::check(target, Access::ReadWrite)?;
+                interrupted::refuse_or_warn(target, Access::ReadWrite)?;
                 Some(ReplacedImage::lock(target, &meta)?)
             }
         };

@@ -213,7 +213,7 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Remo
             let member = archive_member::on_host(path, options.access)?;
             return Ok(member.map(RemoteTarget::File));
         };
-        snapshot::check(options.access)?;
+        snapshot::refuse_changes(options.access)?;
         return Ok(Some(RemoteTarget::Snapshot(Arc::new(Local::new(folder)))));
     };
     match scheme {
@@ -331,7 +331,7 @@ mod network {
     ) -> Result<(Arc<dyn Store>, Status)> {
         let objects = objects(url, network)?;
         if let Some((url, objects, name)) = snapshot(url, &*objects, network)? {
-            snapshot::check(access)?;
+            snapshot::refuse_changes(access)?;
             let options = RemoteOptions {
                 snapshot: Some(name),
                 cache: cache(url, network)?,

@@ -70,7 +70,7 @@ impl Address {
 }
 
 /// Refuses changes of a snapshot.
-pub(super) fn check(access: Access) -> Result<()> {
+pub(super) fn refuse_changes(access: Access) -> Result<()> {
     match access {
         Access::ReadOnly => Ok(()),
         Access::ReadWrite => Err(read_only()),

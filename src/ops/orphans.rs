@@ -156,12 +156,16 @@ fn account_layers(
 
 /// Fails with [`Kind::Undecided`] if orphans may be the data of places that are in use: volumes may
 /// then be at other places than the index says.
-pub(crate) fn check(image: &Image, layer: &'static str, progress: &dyn Progress) -> Result<()> {
-    check_layers(image.layers(), image.disk(), layer, progress)
+pub(crate) fn refuse_orphans(
+    image: &Image,
+    layer: &'static str,
+    progress: &dyn Progress,
+) -> Result<()> {
+    refuse_orphans_below(image.layers(), image.disk(), layer, progress)
 }
 
-/// Does the same as [`check`] for an image of these layers.
-pub(crate) fn check_layers(
+/// Does the same as [`refuse_orphans`] for an image of these layers.
+pub(crate) fn refuse_orphans_below(
     layers: &[Layer],
     disk: &Arc<dyn BlockDevice>,
     layer: &'static str,
@@ -231,7 +235,7 @@ pub(crate) fn check_found(
 
 /// Returns the reason if what reads as zeros in this image may be stored data that it does not find.
 pub fn doubt(image: &Image, progress: &dyn Progress) -> Result<Option<String>> {
-    match check(image, "image", progress) {
+    match refuse_orphans(image, "image", progress) {
         Ok(()) => {}
         Err(error) if error.kind() == Kind::Undecided => {
             return Ok(Some(error.message().to_owned()));

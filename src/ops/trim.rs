@@ -89,7 +89,7 @@ pub fn is_unresolved(error: &Error) -> bool {
 /// [`Kind::Unsupported`] for formats that cannot be changed. [`Kind::Undecided`] if the image stores
 /// data that belongs to no part of the disk and is not accounted for.
 pub fn trim(image: &Image, keys: Option<&dyn Keys>, progress: &dyn Progress) -> Result<Trimmed> {
-    orphans::check(image, LAYER, progress)?;
+    orphans::refuse_orphans(image, LAYER, progress)?;
     let unconfirmed = UnconfirmedVolumes::checked(image, keys, progress)?;
     trim_confirmed(image, &unconfirmed, progress)
 }

@@ -31,7 +31,7 @@ impl RewritableVolume {
         progress: &dyn Progress,
     ) -> Result<Self> {
         // Before the volume is opened, which marks it as in use.
-        orphans::check(image, LAYER, progress)?;
+        orphans::refuse_orphans(image, LAYER, progress)?;
         image.file_system_mut_as(which, keys).map(Self)
     }
 }
@@ -62,7 +62,7 @@ impl WritableVolume {
         keys: Option<&dyn Keys>,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let doubt = match orphans::check(image, LAYER, progress) {
+        let doubt = match orphans::refuse_orphans(image, LAYER, progress) {
             Ok(()) => None,
             Err(error) if error.io_kind().is_some() || error.kind() == Kind::Cancelled => {
                 return Err(error);

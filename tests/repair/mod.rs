@@ -19,7 +19,7 @@ use bandsaw::container::{Format, Orphans};
 use bandsaw::crypt::{Device, Encryption, KeyWrap, MIN_ITERATIONS, Protection, Secret};
 use bandsaw::decision::CopyChoice;
 use bandsaw::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, Memory};
-use bandsaw::open::{self, OpenOptions, Verdict};
+use bandsaw::open::{self, LayerVerdict, OpenOptions};
 use bandsaw::ops::repair::{
     self, Mode, Options, Outcome, Repaired, Target, commit_target, repair, repair_target,
     undo_target,
@@ -307,7 +307,7 @@ fn damage(path: &Path) -> (u64, bool, bool) {
     let unknown = found
         .layers
         .iter()
-        .any(|judged| matches!(judged.verdict, Verdict::Unknown(_)));
+        .any(|judged| matches!(judged.verdict, LayerVerdict::Unknown(_)));
     (
         found.problems.count(Severity::Damage),
         found.problems.count(Severity::Warning) > 0,

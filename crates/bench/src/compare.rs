@@ -225,12 +225,12 @@ pub fn gate(report: &Report, baseline: Option<&Report>, least: f64) -> Vec<GateR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::ratio::Verdict;
+    use crate::stats::ratio::RatioVerdict;
 
     #[test]
     fn a_ratio_is_judged_by_its_bounds_first() {
         let judged = |value, low, high, least| {
-            let verdict = Verdict::Same;
+            let verdict = RatioVerdict::Same;
             let ratio = Ratio {
                 value,
                 low,

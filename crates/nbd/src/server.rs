@@ -301,7 +301,7 @@ impl Server {
             Arc::clone(events),
             Arc::clone(throttle),
         );
-        let ended = transmission::run(&Arc::new(connection));
+        let ended = transmission::serve(&Arc::new(connection));
         events.note(&Note::Disconnected {
             client,
             error: ended.err().map(|error| error.to_string()),

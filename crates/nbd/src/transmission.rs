@@ -35,7 +35,7 @@ pub(crate) struct Session<'a> {
 }
 
 /// Serves a connection until its client disconnects.
-pub(crate) fn run(connection: &Arc<Connection>) -> io::Result<()> {
+pub(crate) fn serve(connection: &Arc<Connection>) -> io::Result<()> {
     let mut session = Session {
         connection,
         worker_pool: Arc::default(),

@@ -24,7 +24,7 @@ pub(crate) fn of_user() -> Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(failed("create", source, &folder)),
     }
-    check(&folder, user)?;
+    check_private(&folder, user)?;
     Ok(folder)
 }
 
@@ -45,7 +45,7 @@ fn place(is_mac: bool, user: u32, variable: &dyn Fn(&str) -> Option<PathBuf>) ->
 }
 
 /// Refuses a folder that another user owns or may write to.
-fn check(folder: &Path, user: u32) -> Result<()> {
+fn check_private(folder: &Path, user: u32) -> Result<()> {
     let meta =
         fs::symlink_metadata(folder).map_err(|source| failed("read metadata", source, folder))?;
     if meta.is_dir() && meta.uid() == user && meta.mode() & 0o022 == 0 {
@@ -86,18 +86,21 @@ mod tests {
     fn a_folder_of_others_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let user = rustix::process::geteuid().as_raw();
-        assert!(check(folder.path(), user).is_ok());
+        assert!(check_private(folder.path(), user).is_ok());
         assert_eq!(
-            check(folder.path(), user + 1).unwrap_err().kind(),
+            check_private(folder.path(), user + 1).unwrap_err().kind(),
             Kind::Conflict
         );
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(
-            check(folder.path(), user).unwrap_err().kind(),
+            check_private(folder.path(), user).unwrap_err().kind(),
             Kind::Conflict
         );
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
-        assert_eq!(check(&link, user).unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(
+            check_private(&link, user).unwrap_err().kind(),
+            Kind::Conflict
+        );
     }
 }

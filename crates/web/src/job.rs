@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bandsaw::Result;
-use bandsaw::open::{self, Conclusion, Verdict};
+use bandsaw::open::{self, Conclusion, LayerVerdict};
 use bandsaw::ops::diagnose::{self, Cause};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::Progress;
@@ -229,10 +229,10 @@ impl JobResult {
         };
         for layer in &found.layers {
             let verdict = match &layer.verdict {
-                Verdict::Checked => crate::text::CHECKED.to_owned(),
-                Verdict::Broken => crate::text::BROKEN.to_owned(),
-                Verdict::Unknown(error) => visible(&located.message(error)),
-                Verdict::Skipped => crate::text::NO_CHECK.to_owned(),
+                LayerVerdict::Checked => crate::text::CHECKED.to_owned(),
+                LayerVerdict::Broken => crate::text::BROKEN.to_owned(),
+                LayerVerdict::Unknown(error) => visible(&located.message(error)),
+                LayerVerdict::Skipped => crate::text::NO_CHECK.to_owned(),
             };
             self.layers.push((visible(&layer.layer), verdict));
         }

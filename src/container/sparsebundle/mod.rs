@@ -141,14 +141,14 @@ impl Bundle {
     ) -> Result<Self> {
         // Fails before a lock file is created in a folder that is not a supported bundle.
         read_lists(&*store)?;
-        token::check(&*store, unlocked, access)?;
+        token::check_keys(&*store, unlocked, access)?;
         let locks = lock(&*store, access)?;
         // Reads again: the previous lock holder may have changed the bundle.
         let (mut recorded, mut warnings) = read_lists(&*store)?;
         if let RecordedGeometry::Whole(info) = &mut recorded {
             *info = settled(&*store, *info, access, choice)?;
         }
-        warnings.extend(token::check(&*store, unlocked, access)?);
+        warnings.extend(token::check_keys(&*store, unlocked, access)?);
         let mut finished = None;
         if let RecordedGeometry::Between(state) = recorded
             && state.naming

@@ -90,7 +90,7 @@ fn in_token(error: Error) -> Error {
 
 /// Checks that keys are given if and only if the bundle is encrypted. Returns a warning if `token`
 /// holds data that is not a header.
-pub(super) fn check(
+pub(super) fn check_keys(
     store: &dyn Store,
     keys: Option<&UnlockedToken<'_>>,
     access: Access,

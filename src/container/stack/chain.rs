@@ -33,7 +33,7 @@ pub struct Link {
 ///
 /// [`Kind::NotFound`]: the first is itself a layer, and the image below it is missing.
 /// [`Kind::Conflict`]: a layer was made above another image, or the image below was changed since.
-pub fn check(links: &[Link]) -> Result<()> {
+pub fn check_chain(links: &[Link]) -> Result<()> {
     if let Some(base) = links
         .first()
         .filter(|base| base.identity.is_cache || !base.identity.parent.is_nil())
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn layers_follow_their_parents() {
-        check(&[]).unwrap();
-        check(&[
+        check_chain(&[]).unwrap();
+        check_chain(&[
             link("base", 0, 0),
             link("over a raw disk", 1, 0),
             link("next", 2, 1),
@@ -117,12 +117,12 @@ mod tests {
         .unwrap();
         let mut cache = link("cache", 7, 7);
         cache.identity.is_cache = true;
-        check(&[link("base", 7, 0), cache, link("next", 2, 7)]).unwrap();
+        check_chain(&[link("base", 7, 0), cache, link("next", 2, 7)]).unwrap();
     }
 
     #[test]
     fn others_are_refused_by_name() {
-        let error = check(&[link("base", 7, 0), link("next", 2, 9)]).unwrap_err();
+        let error = check_chain(&[link("base", 7, 0), link("next", 2, 9)]).unwrap_err();
         assert_eq!((error.kind(), error.file()), (Kind::Conflict, Some("next")));
         assert!(
             error
@@ -131,7 +131,7 @@ mod tests {
             "{error}"
         );
         assert!(error.message().contains("000000000009"), "{error}");
-        let error = check(&[link("base", 7, 0), link("over a raw disk", 2, 0)]).unwrap_err();
+        let error = check_chain(&[link("base", 7, 0), link("over a raw disk", 2, 0)]).unwrap_err();
         assert!(
             error.message().contains("over an image with no UUID"),
             "{error}"
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_base_is_no_layer() {
-        let error = check(&[link("alone", 7, 9), link("next", 2, 7)]).unwrap_err();
+        let error = check_chain(&[link("alone", 7, 9), link("next", 2, 7)]).unwrap_err();
         assert_eq!(
             (error.kind(), error.file()),
             (Kind::NotFound, Some("alone"))
@@ -148,7 +148,7 @@ mod tests {
         let mut cache = link("cache", 0, 0);
         cache.identity.is_cache = true;
         assert!(
-            check(&[cache])
+            check_chain(&[cache])
                 .unwrap_err()
                 .message()
                 .contains("a cache of an image without a UUID")
@@ -158,15 +158,15 @@ mod tests {
     #[test]
     fn a_circle_has_no_base() {
         let circle = [link("one", 1, 2), link("two", 2, 1), link("one", 1, 2)];
-        assert_eq!(check(&circle).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(check_chain(&circle).unwrap_err().kind(), Kind::NotFound);
     }
 
     #[test]
     fn a_change_on_purpose_is_followed() {
         let mut layer = link("layer", 2, 5);
         layer.identity.next_parent = Some(Uuid::from_u128(7));
-        check(&[link("base", 7, 0), layer.clone()]).unwrap();
-        check(&[link("base", 5, 0), layer.clone()]).unwrap();
-        assert!(check(&[link("base", 6, 0), layer]).is_err());
+        check_chain(&[link("base", 7, 0), layer.clone()]).unwrap();
+        check_chain(&[link("base", 5, 0), layer.clone()]).unwrap();
+        assert!(check_chain(&[link("base", 6, 0), layer]).is_err());
     }
 }

@@ -95,7 +95,7 @@ impl Fork {
         for (number, part) in (1..).zip(parts) {
             let koly = part_trailer(&part, number).map_err(|error| error.in_file(&part.name))?;
             let first = first.get_or_insert_with(|| koly.clone());
-            check(&koly, first, number, len).map_err(|error| error.in_file(&part.name))?;
+            check_part(&koly, first, number, len).map_err(|error| error.in_file(&part.name))?;
             let data = Slice::new(part.file, koly.data_fork)?;
             let piece = FilePart {
                 start: len,
@@ -188,7 +188,7 @@ fn part_trailer(part: &SegmentPart, number: u32) -> Result<Koly> {
 
 /// Checks that a trailer is that of part `number` of the set that `first` starts, whose data starts
 /// at `start` of the fork.
-fn check(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
+fn check_part(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> {
     let (segment, set) = (koly.segment, first.segment);
     let wrong =
         |field: u64, message: String| Err(Error::new(Kind::Corrupt, "udif set", message).at(field));

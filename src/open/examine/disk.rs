@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CheckedLayer, ENCRYPTION, Examination, Verdict};
+use super::{CheckedLayer, ENCRYPTION, Examination, LayerVerdict};
 use crate::container::Format;
 use crate::device::BlockDevice;
 use crate::fs::verify_compressed;
@@ -53,7 +53,7 @@ pub(super) fn examine_disk(
     };
     found.layers.extend(map.as_ref().map(|map| CheckedLayer {
         layer: map.scheme.to_string(),
-        verdict: Verdict::Checked,
+        verdict: LayerVerdict::Checked,
     }));
     disk::check_checkpoint(&volumes, options.checkpoint)?;
     logical_disk::add_physical_volumes(&mut volumes, options)?;
@@ -165,14 +165,14 @@ fn check_volume(
                 .layers
                 .extend(unseen.into_iter().map(|error| CheckedLayer {
                     layer: format!("volume on {}", volume.place()),
-                    verdict: Verdict::Unknown(error),
+                    verdict: LayerVerdict::Unknown(error),
                 }));
         }
         None => {
             found.has_skipped_volume = true;
             found.layers.push(CheckedLayer {
                 layer,
-                verdict: Verdict::Skipped,
+                verdict: LayerVerdict::Skipped,
             });
         }
     }

@@ -25,7 +25,7 @@ const ENCRYPTION: &str = "encryption header";
 
 /// The result of checking a layer.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum LayerVerdict {
     /// All of it was checked.
     Checked,
     /// Damage ended the check; it is among the problems.
@@ -73,7 +73,7 @@ pub struct CheckedLayer {
     /// `sparse bundle`, `GPT`, `HFS+ in partition 1`, ...
     pub layer: String,
     /// The result.
-    pub verdict: Verdict,
+    pub verdict: LayerVerdict,
 }
 
 /// The results of checking an image.
@@ -119,7 +119,7 @@ impl Examination {
             self.layers
                 .iter()
                 .filter_map(|judged| match &judged.verdict {
-                    Verdict::Unknown(error) => Some(error),
+                    LayerVerdict::Unknown(error) => Some(error),
                     _ => None,
                 })
         };
@@ -155,7 +155,7 @@ impl Examination {
         self.layers
             .extend(unchecked.into_iter().map(|error| CheckedLayer {
                 layer: "volume".to_owned(),
-                verdict: Verdict::Unknown(error),
+                verdict: LayerVerdict::Unknown(error),
             }));
     }
 
@@ -170,14 +170,14 @@ impl Examination {
     /// and read errors, which are no evidence about the image.
     fn judged<T>(&mut self, layer: impl Into<String>, checked: Result<T>) -> Result<Option<T>> {
         let (verdict, value) = match checked {
-            Ok(value) => (Verdict::Checked, Some(value)),
+            Ok(value) => (LayerVerdict::Checked, Some(value)),
             Err(error) => match error.kind() {
                 Kind::Cancelled | Kind::Conflict | Kind::Io => return Err(error),
                 Kind::Corrupt | Kind::OutOfRange => {
                     self.problems.add(Severity::Damage, error);
-                    (Verdict::Broken, None)
+                    (LayerVerdict::Broken, None)
                 }
-                _ => (Verdict::Unknown(error), None),
+                _ => (LayerVerdict::Unknown(error), None),
             },
         };
         self.layers.push(CheckedLayer {
@@ -293,7 +293,7 @@ fn examine_into(
         access: Access::ReadOnly,
         ..*options
     };
-    if let Some(message) = interrupted::check(path, Access::ReadOnly)? {
+    if let Some(message) = interrupted::refuse_or_warn(path, Access::ReadOnly)? {
         let error = Error::new(Kind::Corrupt, LAYER, message).because(Reason::RepairInterrupted);
         found.problems.add(Severity::Damage, error);
     }

@@ -150,7 +150,7 @@ fn identity_in(undo: &dyn Store) -> Option<(u64, u64)> {
 
 /// Refuses changes of an image with an interrupted repair; for a read-only open, returns a warning.
 /// Undo data in a folder of the user's choice is not found.
-pub(crate) fn check(path: &Path, access: Access) -> Result<Option<String>> {
+pub(crate) fn refuse_or_warn(path: &Path, access: Access) -> Result<Option<String>> {
     if !has_undo_data(path) {
         return Ok(None);
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::error::{layer_code, place};
-use crate::open::{CheckedLayer, Contents, Examination, Verdict};
+use crate::open::{CheckedLayer, Contents, Examination, LayerVerdict};
 use crate::problem::{Problem, Severity};
 
 /// The result of a check of an image.
@@ -93,10 +93,10 @@ impl CheckInfo {
 impl CheckedLayerInfo {
     fn new(of: &CheckedLayer) -> Self {
         let (verdict, message) = match &of.verdict {
-            Verdict::Checked => ("checked", None),
-            Verdict::Broken => ("broken", None),
-            Verdict::Unknown(error) => ("unknown", Some(error.message().to_owned())),
-            Verdict::Skipped => ("skipped", None),
+            LayerVerdict::Checked => ("checked", None),
+            LayerVerdict::Broken => ("broken", None),
+            LayerVerdict::Unknown(error) => ("unknown", Some(error.message().to_owned())),
+            LayerVerdict::Skipped => ("skipped", None),
         };
         Self {
             description: of.layer.clone(),

@@ -108,7 +108,7 @@ pub fn diagnose(
             (cause, Some(check))
         }
     };
-    let cause = match open::interrupted::check(path, Access::ReadOnly)? {
+    let cause = match open::interrupted::refuse_or_warn(path, Access::ReadOnly)? {
         Some(message) => Some(interrupted(path, message)),
         None => cause,
     };

@@ -428,7 +428,7 @@ pub fn undo_target(target: &Target) -> Result<Undone> {
 /// Fails with [`Kind::Conflict`] if a repair of the image at `path` was interrupted: only a repair
 /// or its undo may change it. Undo data in a folder of the user's choice is not found.
 pub fn check_not_interrupted(path: &Path) -> Result<()> {
-    interrupted::check(path, Access::ReadWrite).map(drop)
+    interrupted::refuse_or_warn(path, Access::ReadWrite).map(drop)
 }
 
 /// Removes the undo data and the quarantined files of the image at `path`.

@@ -199,7 +199,7 @@ fn check_orphans(
     {
         return Ok(());
     }
-    orphans::check(image, LAYER, progress)
+    orphans::refuse_orphans(image, LAYER, progress)
 }
 
 /// A disk with its partition map and volumes.

@@ -34,7 +34,7 @@ impl SnapshotStore {
             Some(bundle) => Ok(Self::Bucket(bundle)),
             None => {
                 let folder = Folder::open(image)?;
-                interrupted::check(image, access)?;
+                interrupted::refuse_or_warn(image, access)?;
                 Ok(Self::Folder(Box::new(folder)))
             }
         }
@@ -62,15 +62,14 @@ pub fn create(
     network: NetworkOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let made =
-        check(name).and_then(
-            |()| match SnapshotStore::of(image, Access::ReadWrite, network)? {
-                SnapshotStore::Bucket(bundle) => {
-                    bundle.create_snapshot(name).and_then(|()| bundle.close())
-                }
-                SnapshotStore::Folder(folder) => folder.create(name, progress),
-            },
-        );
+    let made = check_snapshot_name(name).and_then(|()| {
+        match SnapshotStore::of(image, Access::ReadWrite, network)? {
+            SnapshotStore::Bucket(bundle) => {
+                bundle.create_snapshot(name).and_then(|()| bundle.close())
+            }
+            SnapshotStore::Folder(folder) => folder.create(name, progress),
+        }
+    });
     made.map_err(|error| error.in_file(image))
 }
 
@@ -83,34 +82,32 @@ pub fn restore(
     network: NetworkOptions,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let done =
-        check(name).and_then(
-            |()| match SnapshotStore::of(image, Access::ReadWrite, network)? {
-                SnapshotStore::Bucket(bundle) => {
-                    bundle.restore_snapshot(name).and_then(|()| bundle.close())
-                }
-                SnapshotStore::Folder(folder) => folder.restore(name, progress),
-            },
-        );
+    let done = check_snapshot_name(name).and_then(|()| {
+        match SnapshotStore::of(image, Access::ReadWrite, network)? {
+            SnapshotStore::Bucket(bundle) => {
+                bundle.restore_snapshot(name).and_then(|()| bundle.close())
+            }
+            SnapshotStore::Folder(folder) => folder.restore(name, progress),
+        }
+    });
     done.map_err(|error| error.in_file(image))
 }
 
 /// Deletes a snapshot, and frees the storage that only this one used.
 pub fn delete(image: &Path, name: &str, network: NetworkOptions) -> Result<()> {
-    let done =
-        check(name).and_then(
-            |()| match SnapshotStore::of(image, Access::ReadWrite, network)? {
-                SnapshotStore::Bucket(bundle) => {
-                    bundle.delete_snapshot(name).and_then(|()| bundle.close())
-                }
-                SnapshotStore::Folder(folder) => folder.delete(name),
-            },
-        );
+    let done = check_snapshot_name(name).and_then(|()| {
+        match SnapshotStore::of(image, Access::ReadWrite, network)? {
+            SnapshotStore::Bucket(bundle) => {
+                bundle.delete_snapshot(name).and_then(|()| bundle.close())
+            }
+            SnapshotStore::Folder(folder) => folder.delete(name),
+        }
+    });
     done.map_err(|error| error.in_file(image))
 }
 
 /// Refuses names that are not those of a visible file.
-fn check(name: &str) -> Result<()> {
+fn check_snapshot_name(name: &str) -> Result<()> {
     if check_name(name).is_ok()
         && !name.contains('/')
         && !name.starts_with('.')

@@ -79,7 +79,7 @@ pub fn commit(
     }
     // A commit that was interrupted must end, whatever the disk below holds in between.
     if layer_metadata::commit(&layer.image.metadata()).is_none() {
-        orphans::check_layers(&below.layers, &below.disk, LAYER, progress)
+        orphans::refuse_orphans_below(&below.layers, &below.disk, LAYER, progress)
             .map_err(|error| error.in_file(base))?;
     }
     let mut job = CommitJob {

@@ -76,7 +76,7 @@ pub(crate) fn plan_change<'a>(
     for change in changes {
         edit(&mut new, change)?;
     }
-    check(&new)?;
+    check_places(&new)?;
     new.header.entries_crc = crc32fast::hash(&new.table);
     Ok(PlannedChange {
         disk,
@@ -192,7 +192,7 @@ fn edit(copy: &mut Copy, change: &Change) -> Result<()> {
 }
 
 /// Fails if partitions overlap or are outside of the usable blocks.
-fn check(copy: &Copy) -> Result<()> {
+fn check_places(copy: &Copy) -> Result<()> {
     let mut ranges: Vec<_> = copy
         .entries()
         .map(|(number, raw)| (raw.first.get(), raw.last.get(), number))

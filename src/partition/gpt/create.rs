@@ -193,7 +193,7 @@ pub fn create(
 ) -> Result<()> {
     disk.info().check_writable(LAYER)?;
     let geometry = MapGeometry::of(disk.info().len, block)?;
-    check(&geometry, partitions)?;
+    check_partitions(&geometry, partitions)?;
     let table = table(&geometry, partitions);
     let header = Header {
         block,
@@ -276,7 +276,7 @@ pub(super) fn protective_mbr(blocks: u64) -> MbrRaw {
     mbr
 }
 
-fn check(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
+fn check_partitions(geometry: &MapGeometry, partitions: &[NewPartition]) -> Result<()> {
     let invalid = |what: String| Err(Error::invalid(LAYER, what));
     if partitions.len() > ENTRY_COUNT as usize {
         return invalid(format!(

@@ -13,7 +13,7 @@ use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, che
 use crate::{Error, Result};
 
 /// Refuses names that are not valid in a bundle.
-fn check(name: &str) -> Result<()> {
+fn check_bundle_name(name: &str) -> Result<()> {
     check_name(name)?;
     if name.starts_with(ROOT) {
         return Err(Error::invalid(LAYER, "the name is reserved for bandsaw").named(name));
@@ -149,8 +149,8 @@ impl Shared {
 impl Remote {
     /// Checks the names of a copy, and stores what is dirty of its source.
     fn prepare(&self, from: &str, to: &str) -> Result<()> {
-        check(from)?;
-        check(to)?;
+        check_bundle_name(from)?;
+        check_bundle_name(to)?;
         self.shared().check_changeable()?;
         self.shared().store_dirty(from)
     }
@@ -158,7 +158,7 @@ impl Remote {
 
 impl Store for Remote {
     fn open(&self, name: &str, mode: Open) -> Result<Option<Arc<dyn BlockDevice>>> {
-        check(name)?;
+        check_bundle_name(name)?;
         let shared = self.shared();
         let access = match mode {
             Open::Read => Access::ReadOnly,
@@ -185,7 +185,7 @@ impl Store for Remote {
     }
 
     fn put(&self, name: &str, bytes: &[u8], cond: Put) -> Result<bool> {
-        check(name)?;
+        check_bundle_name(name)?;
         let shared = self.shared();
         shared.check_changeable()?;
         if cond == Put::IfAbsent && shared.find(name)?.is_some() {
@@ -212,7 +212,7 @@ impl Store for Remote {
     }
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
-        check(name)?;
+        check_bundle_name(name)?;
         let meta = |len, version| Meta {
             len,
             allocated: len,
@@ -255,7 +255,7 @@ impl Store for Remote {
     }
 
     fn remove(&self, name: &str) -> Result<bool> {
-        check(name)?;
+        check_bundle_name(name)?;
         self.shared().check_changeable()?;
         let mut live = self.shared().names.live();
         if matches!(live.get(name), None | Some(NameState::Gone)) {
@@ -275,7 +275,7 @@ impl Store for Remote {
         let shared = self.shared();
         if shared.plain_only {
             return shared.objects.list(prefix, &mut |key, found| {
-                if check(key).is_err() {
+                if check_bundle_name(key).is_err() {
                     return Ok(());
                 }
                 each(Entry::new(key, &|| {
@@ -303,7 +303,7 @@ impl Store for Remote {
     }
 
     fn lock(&self, name: &str, mode: Lock) -> Result<Guard> {
-        check(name)?;
+        check_bundle_name(name)?;
         match mode {
             Lock::Exclusive => drop(self.open(name, Open::Create)?),
             Lock::Shared if self.stat(name)?.is_none() => return Ok(Guard::nothing()),

@@ -10,7 +10,7 @@ use crate::images::{Protocol, STEPS};
 use crate::report::{HOST, ImageKind, Report, Series};
 use crate::sample::Direction;
 use crate::stats;
-use crate::stats::ratio::{Ratio, Verdict};
+use crate::stats::ratio::{Ratio, RatioVerdict};
 use crate::units::{bytes, rate};
 
 /// Number of series that a sentence names at most.
@@ -188,10 +188,10 @@ impl VerdictCounts {
     fn of<'a>(ratios: impl Iterator<Item = &'a Ratio> + Clone) -> Self {
         let count = |verdict| ratios.clone().filter(|of| of.verdict == verdict).count();
         Self {
-            slower: count(Verdict::Slower),
-            faster: count(Verdict::Faster),
-            same: count(Verdict::Same),
-            too_noisy: count(Verdict::TooNoisy),
+            slower: count(RatioVerdict::Slower),
+            faster: count(RatioVerdict::Faster),
+            same: count(RatioVerdict::Same),
+            too_noisy: count(RatioVerdict::TooNoisy),
         }
     }
 
@@ -368,7 +368,7 @@ fn first_of(
     let speeds = |of: &Series| stats::speeds(&of.samples, direction);
     let within = others.iter().filter(|(_, other, _)| {
         let ratio = Ratio::of(&speeds(first), &speeds(other));
-        ratio.is_none_or(|ratio| ratio.verdict != Verdict::Faster)
+        ratio.is_none_or(|ratio| ratio.verdict != RatioVerdict::Faster)
     });
     let within_noise: Vec<String> = within.map(|(name, ..)| name.clone()).collect();
     Finding::Fastest {
@@ -524,8 +524,8 @@ impl fmt::Display for Answer {
                 )?;
                 let of = |verdict| ratios.iter().filter(move |of| of.ratio.verdict == verdict);
                 let (slower, faster): (Vec<_>, Vec<_>) = (
-                    of(Verdict::Slower).collect(),
-                    of(Verdict::Faster).rev().collect(),
+                    of(RatioVerdict::Slower).collect(),
+                    of(RatioVerdict::Faster).rev().collect(),
                 );
                 write_pairs(f, "Slower", &slower)?;
                 write_pairs(f, "Faster", &faster)

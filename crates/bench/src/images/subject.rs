@@ -107,14 +107,14 @@ impl Mounted {
         let mut detach = Command::new(&self.program);
         detach.arg("detach");
         let Some(disk) = &self.disk else {
-            return run(detach.arg(&self.folder)).map(drop);
+            return output_of(detach.arg(&self.folder)).map(drop);
         };
         let unmounted = if disk.is_mounted {
-            run(Command::new("umount").arg(&self.folder)).map(drop)
+            output_of(Command::new("umount").arg(&self.folder)).map(drop)
         } else {
             Ok(())
         };
-        unmounted.and(run(detach.arg(&disk.name)).map(drop))
+        unmounted.and(output_of(detach.arg(&disk.name)).map(drop))
     }
 }
 
@@ -343,7 +343,7 @@ impl Subject<'_> {
 
     fn mount(&self) -> Result<ActiveSubject> {
         let folder = self.folder.join("mounted");
-        let reply = run(self.command("mount").arg(&folder))?;
+        let reply = output_of(self.command("mount").arg(&folder))?;
         let mounted = Mounted {
             folder,
             disk: None,
@@ -366,7 +366,7 @@ impl Subject<'_> {
             let image = self.open(Access::ReadOnly)?;
             partition_of(&**image.disk(), kind)?.number
         };
-        let reply = run(self.command("attach").arg("--nomount"))?;
+        let reply = output_of(self.command("attach").arg("--nomount"))?;
         let reply: serde_json::Value = serde_json::from_slice(&reply).unwrap_or_default();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let mut mounted = Mounted {
@@ -392,10 +392,12 @@ impl Subject<'_> {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        run(Command::new("mount")
-            .args(["-t", "hfsplus"])
-            .arg(&partition)
-            .arg(&mounted.folder))?;
+        output_of(
+            Command::new("mount")
+                .args(["-t", "hfsplus"])
+                .arg(&partition)
+                .arg(&mounted.folder),
+        )?;
         if let Some(disk) = &mut mounted.disk {
             disk.is_mounted = true;
         }
@@ -585,7 +587,7 @@ fn volume_on(disk: Arc<dyn BlockDevice>, kind: Kind) -> Result<Arc<dyn FileSyste
 }
 
 /// Runs a command and returns its output; fails unless it succeeds.
-fn run(command: &mut Command) -> Result<Vec<u8>> {
+fn output_of(command: &mut Command) -> Result<Vec<u8>> {
     let program = PathBuf::from(command.get_program());
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|source| Error::io(LAYER, "run", source).in_file(&program))?;

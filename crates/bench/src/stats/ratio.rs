@@ -24,7 +24,7 @@ pub type Speed = (u64, f64);
 /// Conclusion from an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RatioVerdict {
     /// The whole interval is above 1.
     Faster,
     /// The whole interval is below 1.
@@ -36,7 +36,7 @@ pub enum Verdict {
     TooNoisy,
 }
 
-impl Verdict {
+impl RatioVerdict {
     /// Returns a description.
     pub fn words(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ pub struct Ratio {
     /// Upper bound.
     pub high: f64,
     /// Conclusion from the interval.
-    pub verdict: Verdict,
+    pub verdict: RatioVerdict,
 }
 
 impl Ratio {
@@ -82,18 +82,18 @@ impl Ratio {
             verdict: if is_known {
                 verdict(low, high)
             } else {
-                Verdict::TooNoisy
+                RatioVerdict::TooNoisy
             },
         })
     }
 }
 
-fn verdict(low: f64, high: f64) -> Verdict {
+fn verdict(low: f64, high: f64) -> RatioVerdict {
     match () {
-        () if low > 1.0 => Verdict::Faster,
-        () if high < 1.0 => Verdict::Slower,
-        () if low >= 1.0 / SAME && high <= SAME => Verdict::Same,
-        () => Verdict::TooNoisy,
+        () if low > 1.0 => RatioVerdict::Faster,
+        () if high < 1.0 => RatioVerdict::Slower,
+        () if low >= 1.0 / SAME && high <= SAME => RatioVerdict::Same,
+        () => RatioVerdict::TooNoisy,
     }
 }
 
@@ -180,10 +180,10 @@ mod tests {
                 .unwrap()
                 .verdict
         };
-        assert_eq!(verdict(120.0, 100.0, 0.1), Verdict::Faster);
-        assert_eq!(verdict(80.0, 100.0, 0.1), Verdict::Slower);
-        assert_eq!(verdict(100.0, 100.0, 0.02), Verdict::Same);
-        assert_eq!(verdict(100.0, 100.0, 0.99), Verdict::TooNoisy);
+        assert_eq!(verdict(120.0, 100.0, 0.1), RatioVerdict::Faster);
+        assert_eq!(verdict(80.0, 100.0, 0.1), RatioVerdict::Slower);
+        assert_eq!(verdict(100.0, 100.0, 0.02), RatioVerdict::Same);
+        assert_eq!(verdict(100.0, 100.0, 0.99), RatioVerdict::TooNoisy);
         assert!(Ratio::of(&[], &series(1.0, 0.1, 1)).is_none());
     }
 

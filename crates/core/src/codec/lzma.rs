@@ -153,13 +153,13 @@ fn lzma2(plain: &[u8], options: Lzma2Options, stop: &AtomicBool) -> Result<Vec<u
     let failed = |error| CodecError::caused("compression failed", error);
     let (mut stream, _active) = start(plain.len(), options, stop)?;
     for part in plain.chunks(BETWEEN_STOPS) {
-        check(stop)?;
+        check_stop(stop)?;
         stream.write_all(part).map_err(failed)?;
     }
     stream.finish().map_err(failed)
 }
 
-fn check(stop: &AtomicBool) -> Result<(), CodecError> {
+fn check_stop(stop: &AtomicBool) -> Result<(), CodecError> {
     if stop.load(Ordering::Relaxed) {
         return Err(CodecError::new("compression was stopped"));
     }
@@ -207,7 +207,7 @@ fn start(
         if *count == 0 {
             return Err(CodecError::no_memory());
         }
-        check(stop)?;
+        check_stop(stop)?;
         let waited = ENCODERS.1.wait_timeout(count, BETWEEN_ATTEMPTS);
         count = waited.0;
     }

@@ -14,7 +14,7 @@ const MAX_LINKS: usize = 32767;
 const MAX_TARGET: usize = 1023;
 
 /// Fails if a tree violates the rules of [`Tree`].
-pub(crate) fn check(tree: &Tree, layer: &'static str) -> Result<()> {
+pub(crate) fn check_source_tree(tree: &Tree, layer: &'static str) -> Result<()> {
     let nodes = &tree.nodes;
     let wrong = |message| Err(Error::invalid(layer, message));
     if nodes

@@ -52,7 +52,7 @@ pub(crate) async fn start(
             return;
         };
         let run = move || {
-            job.run_task(|job| run(&app, &visit, &target, number, visitor, job));
+            job.run_task(|job| restore_and_log(&app, &visit, &target, number, visitor, job));
             drop(turn);
         };
         let _ = tokio::task::spawn_blocking(run).await;
@@ -61,7 +61,7 @@ pub(crate) async fn start(
 }
 
 /// Restores, and writes that to the log. An error is in the words of the page.
-fn run(
+fn restore_and_log(
     app: &App,
     visit: &Visit,
     target: &Target,

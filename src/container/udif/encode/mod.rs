@@ -146,7 +146,7 @@ pub fn encode(
         filling: 0,
         read: 0,
     };
-    run(disk, areas, options, &mut image, progress)?;
+    encode_chunks(disk, areas, options, &mut image, progress)?;
     image.finish(numbers, areas, options, disk.info().len)
 }
 
@@ -192,7 +192,7 @@ enum NextOutput {
 }
 
 /// Encodes all chunks in threads and passes them to `image` in order.
-fn run(
+fn encode_chunks(
     disk: &dyn BlockDevice,
     areas: &[Area],
     options: &EncodeOptions,

@@ -41,7 +41,7 @@ use super::geometry::{Geometry, MIN_CONTAINER_LEN};
 use super::layout::{BlockSize, Oid, Paddr, VOLUME_NAME_LEN, Xid};
 use super::names::NameRules;
 use crate::build::filling::Places as _;
-use crate::build::tree::check;
+use crate::build::tree::check_source_tree;
 use crate::build::{blank, filling};
 use crate::source::Tree;
 use crate::{NewVolumeInfo, PlacedContents, Timestamp, VolumeEncryption, VolumePlan};
@@ -451,7 +451,7 @@ impl PlannedVolume {
         } else {
             NameRules::CaseInsensitive
         };
-        check(&tree, LAYER)?;
+        check_source_tree(&tree, LAYER)?;
         streams::prepare(&mut tree)?;
         let objects = Objects::new(&tree, rules)?;
         let holes = Holes::find(&tree, BLOCK_SIZE, &Silent)?;

@@ -110,7 +110,11 @@ fn check_features(features: &[(u64, u64, &str)]) -> Result<()> {
 }
 
 /// Fails, with the reason, if a volume cannot be modified.
-pub(super) fn check(container: &Container, raw: &VolumeRaw, ephemeral: &Ephemeral) -> Result<()> {
+pub(super) fn check_writable(
+    container: &Container,
+    raw: &VolumeRaw,
+    ephemeral: &Ephemeral,
+) -> Result<()> {
     check_container(container, ephemeral)?;
     let known = [
         (raw.features.get(), FEATURES, "the volume's"),

@@ -95,7 +95,7 @@ impl Volume {
         let (raw, _) = container.volume_superblock(oid)?;
         let ephemeral = Ephemeral::read(container)?;
         // All reasons against a change come before the first tree is opened for it.
-        preconditions::check(container, &raw, &ephemeral)
+        preconditions::check_writable(container, &raw, &ephemeral)
             .map_err(|error| error.named(raw.label()))?;
         let read = container.open_volume(number, None, key)?;
         let store = container.store.clone();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use zerocopy::big_endian::U16;
 
 use super::volume_files::{self, Purpose, VolumeEntry};
-use crate::build::tree::{by_parent, check, links, path};
+use crate::build::tree::{by_parent, check_source_tree, links, path};
 use crate::hfsplus::layout::Cnid;
 use crate::hfsplus::unicode::{NameOrder, encode_name};
 use crate::source::{SourceKind, Tree};
@@ -48,7 +48,7 @@ impl Objects {
         order: NameOrder,
         journaled: bool,
     ) -> Result<Self> {
-        check(tree, LAYER)?;
+        check_source_tree(tree, LAYER)?;
         let names = Names::new(tree, volume_name)?;
         let links = links(tree, LAYER)?;
         let (children, first_child) = by_parent(tree);

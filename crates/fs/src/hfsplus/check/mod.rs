@@ -36,7 +36,7 @@ use self::catalog::Catalog;
 use self::forks::Forks;
 pub(super) use self::report::Report;
 use self::report::{numbered, wrong};
-pub(super) use self::tree::{Rules, check as walk_tree};
+pub(super) use self::tree::{Rules, walk_tree};
 use super::btree::TreeKind;
 use super::extents::{ForkDevice, ForkSpace, Owner};
 use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
@@ -281,7 +281,7 @@ impl Checker<'_> {
         )?;
         complete &= catalog_file.is_some();
         if let Some(file) = &catalog_file {
-            complete &= tree::check(
+            complete &= walk_tree(
                 file,
                 TreeKind::Catalog(header.variant),
                 rules,
@@ -346,7 +346,7 @@ impl Checker<'_> {
         let file = self.special(raw, "extents file", Cnid::EXTENTS, None)?;
         let complete = match &file {
             None => raw.total_blocks.get() == 0,
-            Some(file) => tree::check(
+            Some(file) => walk_tree(
                 file,
                 TreeKind::Extents,
                 rules,
@@ -379,7 +379,7 @@ impl Checker<'_> {
         let Some(file) = &file else {
             return Ok((attributes, raw.total_blocks.get() == 0));
         };
-        let complete = tree::check(
+        let complete = walk_tree(
             file,
             TreeKind::Attributes,
             rules,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::catalog::Catalog;
 use super::report::Report;
-use super::tree::{Rules, check as walk_tree};
+use super::tree::{Rules, walk_tree};
 use crate::hfsplus::btree::TreeKind;
 use crate::hfsplus::extents::ForkDevice;
 use crate::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, Variant};

@@ -93,7 +93,7 @@ impl Files {
                 continue;
             };
             count(&mut counts, id, &known);
-            check(id, &known, report);
+            check_object(id, &known, report);
         }
         self.check_roots(&ids, report);
         self.check_siblings(report);
@@ -219,7 +219,7 @@ fn count(counts: &mut Counts, id: u64, known: &ObjectState) {
 }
 
 /// Checks one object against the entries that refer to it.
-fn check(id: u64, known: &ObjectState, report: &mut Report<'_>) {
+fn check_object(id: u64, known: &ObjectState, report: &mut Report<'_>) {
     if known.entry_kind == WHITEOUT {
         return;
     }

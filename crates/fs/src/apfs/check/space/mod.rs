@@ -65,8 +65,8 @@ impl<'a> CheckedSpace<'a> {
         if let Some(message) = zones::zone_damage(&bytes, store.block_size) {
             report.warning(wrong(LAYER, message));
         }
-        let pool_run = run(head.pool_base.get(), head.pool_blocks.get(), store.blocks);
-        let ring_run = run(
+        let pool_run = block_range(head.pool_base.get(), head.pool_blocks.get(), store.blocks);
+        let ring_run = block_range(
             head.ring_base.get(),
             head.ring_blocks.get().into(),
             store.blocks,
@@ -124,7 +124,7 @@ impl<'a> CheckedSpace<'a> {
     }
 }
 
-fn run(start: u64, count: u64, blocks: u64) -> Option<Range<u64>> {
+fn block_range(start: u64, count: u64, blocks: u64) -> Option<Range<u64>> {
     start
         .checked_add(count)
         .filter(|&end| end <= blocks && start > 0 && count > 0)

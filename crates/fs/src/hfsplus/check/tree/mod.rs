@@ -36,7 +36,7 @@ pub(in crate::hfsplus) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) 
 /// Checks the tree in `file` and passes its leaf records to `each`. Findings are added to `report`;
 /// an error is a read error or one returned by `each`. Returns true if every node of the tree could
 /// be walked.
-pub(in crate::hfsplus) fn check(
+pub(in crate::hfsplus) fn walk_tree(
     file: &ForkDevice,
     kind: TreeKind,
     rules: Rules,
