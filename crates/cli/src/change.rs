@@ -118,6 +118,7 @@ pub(crate) struct ChangeItem {
     pub(crate) objects: Option<u64>,
 }
 
+/// The change of an object; its name in `--json` is in snake case.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Action {
@@ -133,6 +134,7 @@ pub(crate) enum Action {
 }
 
 impl ChangeItem {
+    /// Creates the description of a change of the object at `path` in its volume, without other facts.
     pub(crate) fn new(action: Action, path: &str) -> Self {
         Self {
             action,

@@ -80,6 +80,7 @@ impl Default for FileChoiceArgs {
 }
 
 impl FileChoiceArgs {
+    /// Returns the options for the library. Fails if the level is not one of the library's.
     pub(crate) fn options(&self, method: CompressionType, level: u8) -> Outcome<CompressOptions> {
         let types = if self.skip_types.is_empty() {
             FileTypes::only(&self.type_filter)
@@ -223,6 +224,7 @@ struct FileResult {
 }
 
 impl Totals {
+    /// Adds a file to the totals; it is listed, too, only if `verbose` is true.
     pub(crate) fn add(&mut self, report: FileReport, verbose: bool) {
         let FileReport {
             path,

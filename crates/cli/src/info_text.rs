@@ -98,6 +98,7 @@ impl InfoWriter<'_> {
         writeln!(self.out, "{}", self.output.paint(Style::Bold, text))
     }
 
+    /// Prints an indented line with a name and its value. Text from an image must be escaped before.
     pub(crate) fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
         writeln!(
             self.out,

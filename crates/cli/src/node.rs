@@ -59,6 +59,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Describes an object with these attributes. Reads the target of a symbolic link.
     pub(crate) fn new(
         fs: &dyn FileSystem,
         name: &str,

@@ -93,6 +93,7 @@ impl Style {
 }
 
 impl Output {
+    /// Returns the output that the global options, the terminal and `NO_COLOR` ask for.
     pub(crate) fn new(global: &Global) -> Self {
         let terminal = io::stdout().is_terminal();
         let colored = |is_terminal: bool| match global.color {

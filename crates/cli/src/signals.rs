@@ -20,6 +20,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Catches the signals that end a server, from now on until the process ends.
     pub(crate) fn catch() -> Outcome<Self> {
         let failed = |source: io::Error| Error::io("signals", "catch", source);
         let (read, write) = UnixStream::pair().map_err(failed)?;

@@ -75,6 +75,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 impl ChangeLog {
+    /// Creates an empty log, whose lines also go to `sink`.
     pub(crate) fn new(sink: Option<LogSink>) -> Self {
         Self {
             table: Mutex::default(),

@@ -23,6 +23,7 @@ pub(crate) struct PacedStream<S> {
 }
 
 impl<S> PacedStream<S> {
+    /// Wraps the stream to a client, which has to take bytes within `limit`.
     pub(crate) fn new(inner: S, limit: Duration) -> Self {
         Self {
             inner,

@@ -104,6 +104,7 @@ impl Job {
         self.result.lock().clone()
     }
 
+    /// Requests the end of the job, which comes at its next safe point.
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
     }

@@ -25,6 +25,7 @@ pub(crate) struct Reservation(
 );
 
 impl Memory {
+    /// Creates a budget of `bytes`; a reservation waits for at most `wait`.
     pub(crate) fn new(bytes: usize, wait: Duration) -> Self {
         let units = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS);
         Self {

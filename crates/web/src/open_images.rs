@@ -182,6 +182,7 @@ struct CachedImage {
 }
 
 impl OpenImages {
+    /// Creates a table of at most `most` open images; the least recently used is closed for another.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             open: Mutex::default(),

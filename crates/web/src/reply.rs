@@ -37,6 +37,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    /// Refuses with a page that shows the message, which must be fit for any visitor.
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -69,6 +70,7 @@ impl Refusal {
         }
     }
 
+    /// Refuses because of a limit of the server: the same request can succeed later.
     pub(crate) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text::BUSY)
     }

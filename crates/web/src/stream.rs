@@ -23,6 +23,7 @@ const AHEAD: usize = 2;
 pub(crate) const TAIL: usize = 4 << 10;
 /// Bytes of memory that a stream of a file holds; one of an archive holds a buffer of 1 MiB more.
 pub(crate) const STREAM_MEMORY: usize = (AHEAD + 2) * PIECE;
+/// Bytes of memory that a stream of an archive holds.
 pub(crate) const ARCHIVE_MEMORY: usize = STREAM_MEMORY + (3 << 19) + (1 << 20);
 
 fn body(receiver: Receiver<io::Result<Bytes>>) -> Body {

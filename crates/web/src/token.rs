@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 pub(crate) struct Token(Zeroizing<String>);
 
 impl Token {
+    /// Draws a token from the random numbers of the host.
     pub(crate) fn new() -> Result<Self> {
         let mut random = Zeroizing::new([0; 32]);
         bandsaw::crypt::random(&mut *random)?;

@@ -60,6 +60,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
+    /// Returns the file without its name, to write to.
     pub(crate) fn file(&self) -> &Arc<File> {
         &self.file
     }

@@ -32,6 +32,7 @@ pub(super) struct Mountable {
 }
 
 impl Mountable {
+    /// Returns true if nothing can be written to what is shown.
     pub(super) fn read_only(&self) -> bool {
         match &self.shown {
             MountContent::Volume(_) => true,

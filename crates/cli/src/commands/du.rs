@@ -114,6 +114,7 @@ struct ImageJson {
     reclaimable: u64,
 }
 
+/// The stored units of a container, as `--json` prints them.
 #[derive(Serialize)]
 pub(super) struct BandsJson {
     /// `band`, `chunk` or `piece`.
@@ -284,6 +285,7 @@ impl ImageJson {
 }
 
 impl BandsJson {
+    /// Summarizes a map; each unit has an entry of its own only if `each` is true.
     pub(super) fn new(map: &SpaceMap, each: bool) -> Self {
         let (returns_whole, returns_parts) = map.returns();
         let (free_whole, free_parts) = map.free_storage();
@@ -313,6 +315,7 @@ impl BandsJson {
         }
     }
 
+    /// Prints the totals for people.
     pub(super) fn write(&self, sheet: &mut InfoWriter<'_>) -> io::Result<()> {
         let kind = &format!("{}s", self.unit);
         let (stored, count) = (grouped(self.allocated_units), grouped(self.units));

@@ -103,6 +103,7 @@ pub(crate) struct MountArgs {
 }
 
 impl MountArgs {
+    /// Returns the options of the mount. Fails for names after `-o` that are unknown.
     pub(crate) fn mount_options(&self) -> Outcome<MountOptions> {
         let mut options = MountOptions {
             read_only: self.read_only,

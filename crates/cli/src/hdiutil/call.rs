@@ -105,6 +105,7 @@ impl Call {
         Ok(call)
     }
 
+    /// Returns true if the option with this first name, without its hyphen, was given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|(option, _)| *option == name)
     }

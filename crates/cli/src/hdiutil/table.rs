@@ -96,6 +96,7 @@ impl Opt {
 }
 
 impl Verb {
+    /// Returns the options in the tables of the verb, in their order.
     pub(super) fn options(&self) -> impl Iterator<Item = Opt> {
         let rows = self.options.iter().flat_map(|table| table.lines());
         rows.filter_map(Opt::parse)

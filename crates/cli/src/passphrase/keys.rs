@@ -313,6 +313,7 @@ impl Iterations {
         self.iterations.is_some()
     }
 
+    /// Returns the number of iterations: that of the option, or one measured on this machine.
     pub(crate) fn count(self) -> u32 {
         self.iterations.unwrap_or_else(calibrate)
     }
@@ -347,6 +348,7 @@ impl KeyWrapArgs {
         self.key_wrap.is_some()
     }
 
+    /// Returns the cipher of the option, by default Triple DES, which every system can read.
     pub(crate) fn cipher(self) -> KeyWrap {
         match self.key_wrap {
             Some(WrapCipher::Aes) => KeyWrap::Aes192,

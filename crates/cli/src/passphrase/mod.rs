@@ -73,6 +73,7 @@ pub(crate) type VolumePassphrase = RolePassphrase<VolumePassphraseRole>;
 /// asked for on the terminal, twice.
 pub(crate) type NewPassphrase = RolePassphrase<NewPassphraseRole>;
 
+/// The role of the passphrase that opens an encrypted image.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ImagePassphraseRole;
 
@@ -85,6 +86,7 @@ impl Role for ImagePassphraseRole {
     const ORDER: usize = 800;
 }
 
+/// The role of the passphrase that opens an encrypted volume, or is to open a new one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct VolumePassphraseRole;
 
@@ -102,6 +104,7 @@ impl Role for VolumePassphraseRole {
     const ORDER: usize = 820;
 }
 
+/// The role of the passphrase that replaces or joins that of an image.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NewPassphraseRole;
 

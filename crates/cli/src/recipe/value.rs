@@ -42,10 +42,12 @@ impl<'a> Value<'a> {
             .ok_or_else(|| self.refused("expected text"))
     }
 
+    /// Returns text in the form that an option of the command has.
     pub(super) fn parse<T: FromStr<Err = Error>>(&self) -> Result<T> {
         self.text()?.parse()
     }
 
+    /// Returns a path, relative to the folder of the recipe.
     pub(super) fn path(&self) -> Result<PathBuf> {
         Ok(self.folder.join(self.text()?))
     }
@@ -83,6 +85,7 @@ impl<'a> Value<'a> {
         number.ok_or_else(|| self.refused(format!("expected a whole number from 1 to {most}")))
     }
 
+    /// Returns the values of a list, each with the key of the list.
     pub(super) fn list(&self) -> Result<Vec<Self>> {
         let list = self
             .json
@@ -98,6 +101,7 @@ impl<'a> Value<'a> {
             .collect()
     }
 
+    /// Returns both values of a list of two.
     pub(super) fn pair<T>(&self, take: impl Fn(&Self) -> Result<T>) -> Result<(T, T)> {
         match &self.list()?[..] {
             [first, second] => Ok((take(first)?, take(second)?)),

@@ -20,6 +20,7 @@ const TIME: Duration = Duration::from_secs(20);
 pub(super) struct Deadline(Instant);
 
 impl Deadline {
+    /// Begins to count the time.
     pub(super) fn new() -> Self {
         Self(Instant::now() + TIME)
     }

@@ -104,6 +104,7 @@ pub(crate) enum Preview {
 }
 
 impl Preview {
+    /// Returns the preview of a regular file by its first bytes, whatever its name. `target` is its address.
     pub(crate) fn of(
         fs: &dyn FileSystem,
         file: &Attributes,

@@ -88,6 +88,7 @@ impl Add {
     }
 }
 
+/// Reads a file of the host that is to be a resource, of at most [`MAX_BYTES`].
 pub(crate) fn read(path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error| Error::io("resources", "read", error).in_file(path);
     if path.metadata().map_err(failed)?.len() > MAX_BYTES {

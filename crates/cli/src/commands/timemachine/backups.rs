@@ -145,6 +145,7 @@ impl ReadBackups {
         ))
     }
 
+    /// Describes the backup with this number among all, from 0.
     pub(super) fn json(&self, number: usize) -> Outcome<BackupJson> {
         let backup = self.backups.all().get(number);
         let missing = || Error::not_found("backups", number.to_string());

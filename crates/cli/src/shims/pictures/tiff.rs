@@ -28,6 +28,7 @@ const RATIONAL: u16 = 5;
 const MAX_PAGES: usize = 100;
 const MAX_FIELDS: usize = 1000;
 
+/// The byte order of a file, by its first two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Little,
@@ -121,11 +122,13 @@ impl Page {
         self.set_shorts(RESOLUTION_UNIT, &[2]);
     }
 
+    /// Sets a field of 16-bit numbers.
     pub(super) fn set_shorts(&mut self, tag: u16, numbers: &[u16]) {
         let values = numbers.iter().flat_map(|number| self.order.of_u16(*number));
         self.set(tag, SHORT, values.collect());
     }
 
+    /// Sets a field of 32-bit numbers.
     pub(super) fn set_longs(&mut self, tag: u16, numbers: &[u32]) {
         let values = numbers.iter().flat_map(|number| self.order.of_u32(*number));
         self.set(tag, LONG, values.collect());
