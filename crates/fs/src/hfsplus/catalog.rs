@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::btree::{KeyOrder, Tree};
@@ -61,18 +60,6 @@ impl Object {
             Self::Folder(folder) => folder.user_info.finder_flags.get(),
             Self::File(file) => file.user_info.finder_flags.get(),
         }
-    }
-
-    /// Returns the 32 bytes of Finder information in their on-disk form.
-    pub(super) fn finder_info(&self) -> [u8; 32] {
-        let (user, extended) = match self {
-            Self::Folder(folder) => (folder.user_info.as_bytes(), &folder.finder_info),
-            Self::File(file) => (file.user_info.as_bytes(), &file.finder_info),
-        };
-        let mut bytes = [0; 32];
-        bytes[..16].copy_from_slice(user);
-        bytes[16..].copy_from_slice(extended.as_bytes());
-        bytes
     }
 }
 

@@ -1,7 +1,12 @@
 //! Conversion of catalog records to file attributes: kinds, modes, flags, dates (§7.5, §10).
 
+use zerocopy::IntoBytes;
+
 use super::catalog::Object;
-use super::layout::{FileRaw, ForkRaw, finder_flags, mode_type, record_flags, timestamp};
+use super::layout::{
+    ExtendedInfoRaw, FileInfoRaw, FileRaw, ForkRaw, finder_flags, mode_type, record_flags,
+    timestamp,
+};
 use crate::{Attributes, FileKind, NodeId, Timestamp, UF_HIDDEN, UNKNOWN_OWNER};
 
 /// Returns the kind of a file record; an invalid type is treated as a regular file.
@@ -93,13 +98,27 @@ impl NodeFacts {
 /// Returns the attribute `com.apple.FinderInfo` as macOS shows it, without the fields reserved by
 /// the system. `None` if the rest is zero.
 pub(super) fn finder_info(object: &Object) -> Option<[u8; 32]> {
-    let mut bytes = object.finder_info();
-    bytes[16..24].fill(0); // document id and date added
-    bytes[28..].fill(0); // write generation
-    if let Object::File(file) = object
-        && file_kind(file) == FileKind::Symlink
-    {
-        bytes[..8].fill(0); // type and creator
-    }
+    let of_link;
+    let (user, extended) = match object {
+        Object::Folder(folder) => (folder.user_info.as_bytes(), folder.finder_info),
+        Object::File(file) if file_kind(file) == FileKind::Symlink => {
+            of_link = FileInfoRaw {
+                file_type: [0; 4],
+                creator: [0; 4],
+                ..file.user_info
+            };
+            (of_link.as_bytes(), file.finder_info)
+        }
+        Object::File(file) => (file.user_info.as_bytes(), file.finder_info),
+    };
+    let extended = ExtendedInfoRaw {
+        extended_flags: extended.extended_flags,
+        reserved: extended.reserved,
+        ..ExtendedInfoRaw::default()
+    };
+    let mut bytes = [0; 32];
+    let (first, second) = bytes.split_at_mut(user.len());
+    first.copy_from_slice(user);
+    second.copy_from_slice(extended.as_bytes());
     (bytes != [0; 32]).then_some(bytes)
 }

@@ -1,22 +1,13 @@
 //! The map from ranges of objects in the store to blocks.
 //!
-//! ```text
-//! 0   8   "bsCache1"
-//! 8   4   number of entries
-//! 12  40  each entry, in the order in which they were last used:
-//!         0   16  first half of the SHA-256 of `.bandsaw/objects/...`, or of NAME, SIZE and TAG of a plain object with line feeds between
-//!         16  8   where in the object the bytes begin
-//!         24  4   how many there are, 1 to 65,536; zeros follow in the block
-//!         28  4   number of the block
-//!         32  4   CRC-32 of the block
-//!         36  4   0
-//!     4   CRC-32 of everything before
-//! ```
-//!
-//! Numbers are big-endian. The file exists only while the cache is closed: once it is opened,
-//! blocks are overwritten.
+//! It has a [`HeadRaw`], an [`EntryRaw`] for each entry in the order in which they were last used, and the
+//! CRC-32 of both. Numbers are big-endian. The file exists only while the cache is closed: once it is
+//! opened, blocks are overwritten.
 
 use std::collections::HashSet;
+
+use zerocopy::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super::buffers::PAGE;
 use super::{Entry, INDEX, Key, odd};
@@ -24,13 +15,42 @@ use crate::device::BlockDeviceExt;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Result};
 
-const MAGIC: &[u8; 8] = b"bsCache1";
-const HEAD: usize = 12;
-const ENTRY: usize = 40;
+const MAGIC: [u8; 8] = *b"bsCache1";
+const HEAD: usize = size_of::<HeadRaw>();
+const ENTRY: usize = size_of::<EntryRaw>();
 /// Maximum length of an index in bytes: that of a cache of 256 GiB.
 const LARGEST: u64 = (4 << 20) * ENTRY as u64 + 16;
 
-/// An entry in its stored form.
+/// The beginning of the file.
+///
+/// Source: docs/formats/object-store.md §10.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct HeadRaw {
+    /*00*/ magic: [u8; 8], // MAGIC
+    /*08*/ count: U32, // of entries
+}
+const _: () = assert!(size_of::<HeadRaw>() == 12);
+
+/// An entry.
+///
+/// Source: docs/formats/object-store.md §10.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct EntryRaw {
+    /*00*/
+    object: [u8; 16], // first half of the SHA-256 of `.bandsaw/objects/...`, or of NAME, SIZE and TAG
+    // of a plain object with line feeds between
+    /*16*/
+    offset: U64, // where in the object the bytes begin
+    /*24*/ len: U32, // 1 to 65,536 bytes; zeros follow in the block
+    /*28*/ block: U32, // its number
+    /*32*/ sum: U32, // CRC-32 of the block
+    /*36*/ reserved: U32, // 0
+}
+const _: () = assert!(size_of::<EntryRaw>() == 40);
+
+/// An entry that was read.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) key: Key,
@@ -44,14 +64,21 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     let most = (LARGEST as usize - HEAD) / ENTRY;
     let entries = &entries[entries.len().saturating_sub(most)..];
     let mut bytes = Vec::with_capacity(HEAD + entries.len() * ENTRY + 4);
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&(entries.len() as u32).to_be_bytes());
+    let head = HeadRaw {
+        magic: MAGIC,
+        count: (entries.len() as u32).into(),
+    };
+    bytes.extend_from_slice(head.as_bytes());
     for (key, entry) in entries {
-        bytes.extend_from_slice(&key.object);
-        bytes.extend_from_slice(&key.offset.to_be_bytes());
-        for number in [entry.len, entry.block.number(), entry.block.sum(), 0] {
-            bytes.extend_from_slice(&number.to_be_bytes());
-        }
+        let raw = EntryRaw {
+            object: key.object,
+            offset: key.offset.into(),
+            len: entry.len.into(),
+            block: entry.block.number().into(),
+            sum: entry.block.sum().into(),
+            reserved: 0.into(),
+        };
+        bytes.extend_from_slice(raw.as_bytes());
     }
     bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
     store.put(INDEX, &bytes, Put::Replace)?;
@@ -75,38 +102,26 @@ pub(super) fn take(store: &dyn Store) -> Result<Vec<Stored>> {
     Ok(entries)
 }
 
-fn number(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .take(4)
-        .fold(0, |number, byte| number << 8 | u32::from(*byte))
-}
-
 fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
     let (body, sum) = bytes
         .split_last_chunk::<4>()
         .map_or((bytes, 0), |(body, sum)| (body, u32::from_be_bytes(*sum)));
-    if body.len() < HEAD || !body.starts_with(MAGIC) {
+    let head = HeadRaw::read_from_prefix(body).ok();
+    let Some((head, entries)) = head.filter(|(head, _)| head.magic == MAGIC) else {
         return Err(odd(INDEX, 0, "expected the index of a cache"));
-    }
+    };
     if crc32fast::hash(body) != sum {
         return Err(odd(INDEX, body.len(), "expected a checksum"));
     }
-    let (entries, rest) = body[HEAD..].as_chunks::<ENTRY>();
-    if !rest.is_empty() || entries.len() as u64 != u64::from(number(&body[8..])) {
+    let entries = <[EntryRaw]>::ref_from_bytes(entries).ok();
+    let Some(entries) =
+        entries.filter(|entries| entries.len() as u64 == u64::from(head.count.get()))
+    else {
         return Err(odd(INDEX, 8, "wrong number of entries"));
-    }
+    };
     let mut blocks = HashSet::new();
     let parsed = entries.iter().enumerate().map(|(n, entry)| {
-        let mut key = Key {
-            object: [0; 16],
-            offset: 0,
-        };
-        key.object.copy_from_slice(&entry[..16]);
-        key.offset = entry[16..24]
-            .iter()
-            .fold(0, |offset, byte| offset << 8 | u64::from(*byte));
-        let [len, block, sum] = [24, 28, 32].map(|at| number(&entry[at..]));
+        let (len, block) = (entry.len.get(), entry.block.get());
         if len == 0 || u64::from(len) > PAGE || !blocks.insert(block) {
             return Err(odd(
                 INDEX,
@@ -115,10 +130,13 @@ fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
             ));
         }
         Ok(Stored {
-            key,
+            key: Key {
+                object: entry.object,
+                offset: entry.offset.get(),
+            },
             len,
             block,
-            sum,
+            sum: entry.sum.get(),
         })
     });
     parsed.collect::<Result<_, Error>>()
