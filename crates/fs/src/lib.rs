@@ -18,6 +18,7 @@ mod build;
 mod change;
 pub mod core_storage;
 mod crc32c;
+mod extent_device;
 #[cfg(feature = "foreign")]
 pub mod foreign;
 mod free;

@@ -6,11 +6,11 @@ use std::cmp::Ordering;
 
 use zerocopy::FromBytes;
 
-use super::fork::ForkDevice;
 use super::layout::{NODE_SIZE, child_of};
 use crate::btree_node::{
     MAX_DEPTH, NodeDescriptorRaw, TreeHeaderRaw, checked_descriptor, node_kind, record_offset,
 };
+use crate::extent_device::ExtentDevice;
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Kind, Result};
 
@@ -61,7 +61,7 @@ impl RecordNode {
 #[derive(Debug)]
 pub(super) struct RecordTree {
     layer: &'static str,
-    file: ForkDevice,
+    file: ExtentDevice,
     total_nodes: u32,
     root: u32,
     first_leaf: u32,
@@ -71,7 +71,7 @@ pub(super) struct RecordTree {
 
 impl RecordTree {
     /// Opens the tree in `file`.
-    pub(super) fn open(file: ForkDevice, layer: &'static str) -> Result<Self> {
+    pub(super) fn open(file: ExtentDevice, layer: &'static str) -> Result<Self> {
         let corrupt = |message: String| {
             let message = format!("node 0 (header): {message}");
             Err(Error::corrupt(layer, file.volume_offset(0), message))

@@ -1,12 +1,12 @@
-//! The location of a fork's bytes, and the fork as a read-only device (§3, §4).
+//! The location of a fork's bytes (§3, §4).
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{ExtentsRaw, LAYER};
-use bandsaw_core::device::{Access, BlockDevice, Extent, FileRange, Info, read_only};
-use bandsaw_core::size::to_usize;
+use crate::extent_device::{ExtentDevice, push_joined};
+use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Kind, Result};
 
 /// The volume below, as far as forks need it.
@@ -42,17 +42,6 @@ impl fmt::Display for ForkOwner {
     }
 }
 
-/// A run of a fork's bytes that are contiguous on the volume, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct BlockRun {
-    /// Offset in the fork.
-    fork: u64,
-    /// Offset on the volume.
-    volume: u64,
-    /// Length, at least 1.
-    len: u64,
-}
-
 impl BlockSpace {
     /// Returns the first `len` bytes of a fork as a device. `more` returns the record with the extents
     /// from a given block of the fork on.
@@ -62,14 +51,14 @@ impl BlockSpace {
         len: u32,
         owner: ForkOwner,
         more: &mut dyn FnMut(u16) -> Result<Option<ExtentsRaw>>,
-    ) -> Result<ForkDevice> {
+    ) -> Result<ExtentDevice> {
         let (len, block_size) = (u64::from(len), u64::from(self.block_size));
-        let mut runs = Vec::new();
-        let mut blocks = self.append(extents, 0, owner, &mut runs)?;
+        let mut ranges = Vec::new();
+        let mut blocks = self.append(extents, 0, owner, &mut ranges)?;
         while u64::from(blocks) * block_size < len {
             // Each record adds at least one block, so the loop ends with the 16 bits of the count.
             let added = match more(blocks)? {
-                Some(record) => self.append(&record, blocks, owner, &mut runs)?,
+                Some(record) => self.append(&record, blocks, owner, &mut ranges)?,
                 None => blocks,
             };
             if added == blocks {
@@ -80,23 +69,17 @@ impl BlockSpace {
             }
             blocks = added;
         }
-        check_disjoint(&runs, owner)?;
-        runs.retain(|run| run.fork < len);
-        let end = runs
-            .iter()
-            .map(|run| run.volume + run.len.min(len - run.fork));
+        check_disjoint(&ranges, owner)?;
+        let fork = ExtentDevice::new(self.device.clone(), ranges, len, LAYER);
+        let end = fork.places().map(|place| place.end).max();
         let available = self.device.info().len;
-        if let Some(end) = end.max().filter(|&end| end > available) {
+        if let Some(end) = end.filter(|&end| end > available) {
             let message = format!(
                 "the fork extends to byte {end} of the volume, of which only {available} exist"
             );
             return Err(corrupt(owner, message));
         }
-        Ok(ForkDevice {
-            device: self.device.clone(),
-            runs: runs.into(),
-            len,
-        })
+        Ok(fork)
     }
 
     /// Appends the extents of one record; returns the total number of blocks so far.
@@ -105,7 +88,7 @@ impl BlockSpace {
         record: &ExtentsRaw,
         before: u16,
         owner: ForkOwner,
-        runs: &mut Vec<BlockRun>,
+        ranges: &mut Vec<Range<u64>>,
     ) -> Result<u16> {
         let mut blocks = before;
         for extent in record {
@@ -122,15 +105,8 @@ impl BlockSpace {
                 return Err(corrupt(owner, message));
             }
             let bytes = |blocks: u16| u64::from(blocks) * u64::from(self.block_size);
-            let run = BlockRun {
-                fork: bytes(blocks),
-                volume: self.start + bytes(start),
-                len: bytes(count),
-            };
-            match runs.last_mut() {
-                Some(last) if last.volume + last.len == run.volume => last.len += run.len,
-                _ => runs.push(run),
-            }
+            let start = self.start + bytes(start);
+            push_joined(ranges, start..start + bytes(count));
             blocks = blocks.checked_add(count).ok_or_else(|| {
                 let message = "the extents have more than 65535 blocks".to_owned();
                 corrupt(owner, message)
@@ -141,16 +117,14 @@ impl BlockSpace {
 }
 
 /// Fails if two extents share a block.
-fn check_disjoint(runs: &[BlockRun], owner: ForkOwner) -> Result<()> {
-    let mut sorted = runs.to_vec();
-    sorted.sort_unstable_by_key(|run| run.volume);
-    let shared = sorted
-        .windows(2)
-        .find(|pair| pair[0].volume + pair[0].len > pair[1].volume);
+fn check_disjoint(ranges: &[Range<u64>], owner: ForkOwner) -> Result<()> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| range.start);
+    let shared = sorted.windows(2).find(|pair| pair[0].end > pair[1].start);
     shared.map_or(Ok(()), |pair| {
         let message = format!(
             "two extents of the fork share byte {} of the volume",
-            pair[1].volume
+            pair[1].start
         );
         Err(corrupt(owner, message))
     })
@@ -158,83 +132,6 @@ fn check_disjoint(runs: &[BlockRun], owner: ForkOwner) -> Result<()> {
 
 fn corrupt(owner: ForkOwner, message: String) -> Error {
     Error::new(Kind::Corrupt, LAYER, message).named(owner.to_string())
-}
-
-/// The contents of a fork.
-#[derive(Debug)]
-pub(super) struct ForkDevice {
-    device: Arc<dyn BlockDevice>,
-    /// Runs in ascending order without gaps; together they hold at least `len` bytes.
-    runs: Box<[BlockRun]>,
-    len: u64,
-}
-
-impl ForkDevice {
-    /// Returns the length in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Returns the volume range of the bytes from `offset` on, at most `length`, up to the end of the
-    /// contiguous run. `offset` is below the fork's length.
-    fn locate(&self, offset: u64, length: u64) -> Result<Range<u64>> {
-        let at = self
-            .runs
-            .partition_point(|run| run.fork + run.len <= offset);
-        let Some(run) = self.runs.get(at) else {
-            return Err(Error::out_of_range(LAYER, offset, length, self.len));
-        };
-        let within = offset - run.fork;
-        let start = run.volume + within;
-        Ok(start..start + length.min(run.len - within))
-    }
-
-    /// Returns the volume offset of the byte at `offset`, or `offset` itself past the end. For error
-    /// messages.
-    pub(super) fn volume_offset(&self, offset: u64) -> u64 {
-        self.locate(offset, 1).map_or(offset, |place| place.start)
-    }
-}
-
-impl BlockDevice for ForkDevice {
-    fn info(&self) -> Info {
-        Info {
-            len: self.len,
-            access: Access::ReadOnly,
-            ..self.device.info()
-        }
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.info().check(LAYER, offset, buf.len() as u64)?;
-        let (mut offset, mut rest) = (offset, buf);
-        while !rest.is_empty() {
-            let place = self.locate(offset, rest.len() as u64)?;
-            let length = place.end - place.start;
-            // At most the buffer's length.
-            let (now, later) = rest.split_at_mut(to_usize(length));
-            self.device.read_at(place.start, now)?;
-            (offset, rest) = (offset + length, later);
-        }
-        Ok(())
-    }
-
-    fn extent_at(&self, range: Range<u64>) -> Result<Extent> {
-        self.info().check_range(LAYER, &range)?;
-        self.device
-            .extent_at(self.locate(range.start, range.end - range.start)?)
-    }
-
-    read_only!(LAYER);
-
-    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        self.info().check_range(LAYER, &range)?;
-        if range.is_empty() {
-            return Ok(None);
-        }
-        self.device
-            .file_range(self.locate(range.start, range.end - range.start)?)
-    }
 }
 
 #[cfg(test)]

@@ -21,11 +21,12 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use self::btree::RecordTree;
 use self::catalog::HfsCatalog;
-use self::fork::{BlockSpace, ForkDevice, ForkOwner};
+use self::fork::{BlockSpace, ForkOwner};
 use self::layout::{
     ExtentKey, ExtentsRaw, FileRaw, LAYER, MDB_OFFSET, MasterDirectoryBlock,
     MasterDirectoryBlockRaw, Object, cnid, extents_of, fork_type,
 };
+use crate::extent_device::ExtentDevice;
 use crate::{Fork, NodeId};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Kind, Result};
@@ -103,7 +104,7 @@ impl HfsVolume {
     }
 
     /// Opens a fork of a file.
-    fn fork(&self, file: &FileRaw, fork: Fork) -> Result<ForkDevice> {
+    fn fork(&self, file: &FileRaw, fork: Fork) -> Result<ExtentDevice> {
         let id = file.file_id.get();
         let (raw, extents, owner, kind) = match fork {
             Fork::Data => (

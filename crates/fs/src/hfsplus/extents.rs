@@ -1,12 +1,11 @@
 //! The location of a fork's bytes: its extents, and the fork as a read-only device over them (§4).
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{Cnid, Extent, ExtentsRaw, ForkRaw, extents_of};
-use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, FileRange, Info, read_only};
-use bandsaw_core::size::to_usize;
+use crate::extent_device::ExtentDevice;
+use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Result};
 
 const LAYER: &str = "hfs+ extents";
@@ -46,25 +45,8 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A run of a fork's bytes that are contiguous on the volume.
-#[derive(Debug, Clone, Copy)]
-struct ForkRun {
-    /// Offset in the fork, in bytes.
-    fork: u64,
-    /// Offset on the volume, in bytes.
-    volume: u64,
-    /// Length in bytes, at least 1.
-    len: u64,
-}
-
 /// The contents of a fork, read-only for users of the device.
-#[derive(Debug, Clone)]
-pub(super) struct ForkDevice {
-    device: Arc<dyn BlockDevice>,
-    /// Runs in ascending order without gaps; together they hold at least `len` bytes.
-    runs: Box<[ForkRun]>,
-    len: u64,
-}
+pub(super) type ForkDevice = ExtentDevice;
 
 impl ForkSpace {
     /// Returns the fork as a device. `more` returns the record with the extents from a given block
@@ -92,21 +74,12 @@ impl ForkSpace {
 
     /// Returns the first `len` bytes of `extents`, which must hold as many, as a device.
     pub(super) fn device_over(&self, extents: &[Extent], len: u64) -> ForkDevice {
-        let mut at = 0;
-        let run = |extent: &Extent| {
-            let run = ForkRun {
-                fork: at,
-                volume: extent.start.offset(self.block_size),
-                len: self.bytes(extent.count),
-            };
-            at += run.len;
-            run
+        let range = |extent: &Extent| {
+            let start = extent.start.offset(self.block_size);
+            start..start + self.bytes(extent.count)
         };
-        ForkDevice {
-            device: self.device.clone(),
-            runs: extents.iter().map(run).collect(),
-            len,
-        }
+        let ranges = extents.iter().map(range);
+        ExtentDevice::new(self.device.clone(), ranges, len, "hfs+ fork")
     }
 
     /// Returns all extents of a fork. They are within the volume, not empty and disjoint, and their
@@ -206,109 +179,6 @@ fn check_apart(extents: &[Extent], owner: &Owner) -> Result<()> {
 
 fn corrupt(owner: &Owner, message: String) -> Error {
     Error::new(bandsaw_core::Kind::Corrupt, LAYER, message).named(owner.to_string())
-}
-
-impl ForkDevice {
-    /// Returns the volume range of the bytes from `offset` on, at most `length`, up to the end of
-    /// the contiguous run. `offset` is below the fork's length.
-    fn locate(&self, offset: u64, length: u64) -> Result<Range<u64>> {
-        let at = self
-            .runs
-            .partition_point(|run| run.fork + run.len <= offset);
-        let Some(run) = self.runs.get(at) else {
-            return Err(Error::out_of_range("hfs+ fork", offset, length, self.len));
-        };
-        let within = offset - run.fork;
-        let start = run.volume + within;
-        Ok(start..start + length.min(run.len - within))
-    }
-
-    /// Returns the volume offset of the byte at `offset`, or `offset` itself past the end. For
-    /// error messages.
-    pub(super) fn volume_offset(&self, offset: u64) -> u64 {
-        self.locate(offset, 1).map_or(offset, |place| place.start)
-    }
-
-    /// Returns the number of bytes from `offset` on that are contiguous on the volume; 0 past the
-    /// end.
-    pub(super) fn volume_run(&self, offset: u64) -> u64 {
-        self.locate(offset, u64::MAX)
-            .map_or(0, |place| place.end - place.start)
-    }
-
-    /// Returns the length in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Fills a range of the fork with zeros; its blocks remain allocated.
-    pub(super) fn zero(&self, range: Range<u64>) -> Result<()> {
-        self.info().check_range("hfs+ fork", &range)?;
-        let mut at = range.start;
-        while at < range.end {
-            let place = self.locate(at, range.end - at)?;
-            let length = place.end - place.start;
-            self.device.discard(place, AfterDiscard::Zeros)?;
-            at += length;
-        }
-        Ok(())
-    }
-
-    /// Writes `buf` at `offset`; the range must be within the fork. Used for the volume's own
-    /// files; the device interface is read-only.
-    pub(super) fn overwrite(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.info().check("hfs+ fork", offset, buf.len() as u64)?;
-        let (mut offset, mut rest) = (offset, buf);
-        while !rest.is_empty() {
-            let place = self.locate(offset, rest.len() as u64)?;
-            // At most the buffer's length.
-            let (now, later) = rest.split_at(to_usize(place.end - place.start));
-            self.device.write_at(place.start, now)?;
-            (offset, rest) = (offset + now.len() as u64, later);
-        }
-        Ok(())
-    }
-}
-
-impl BlockDevice for ForkDevice {
-    fn info(&self) -> Info {
-        Info {
-            len: self.len,
-            access: Access::ReadOnly,
-            ..self.device.info()
-        }
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.info().check("hfs+ fork", offset, buf.len() as u64)?;
-        let (mut offset, mut rest) = (offset, buf);
-        while !rest.is_empty() {
-            let place = self.locate(offset, rest.len() as u64)?;
-            let length = place.end - place.start;
-            // At most the buffer's length.
-            let (now, later) = rest.split_at_mut(to_usize(length));
-            self.device.read_at(place.start, now)?;
-            (offset, rest) = (offset + length, later);
-        }
-        Ok(())
-    }
-
-    fn extent_at(&self, range: Range<u64>) -> Result<bandsaw_core::device::Extent> {
-        self.info().check_range("hfs+ fork", &range)?;
-        self.device
-            .extent_at(self.locate(range.start, range.end - range.start)?)
-    }
-
-    read_only!("hfs+ fork");
-
-    fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        self.info().check_range("hfs+ fork", &range)?;
-        if range.is_empty() {
-            return Ok(None);
-        }
-        self.device
-            .file_range(self.locate(range.start, range.end - range.start)?)
-    }
 }
 
 #[cfg(test)]

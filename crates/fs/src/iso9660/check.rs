@@ -10,7 +10,7 @@ use bandsaw_core::problem::{Problem, Severity};
 use bandsaw_core::progress::Progress;
 use bandsaw_core::{Error, Kind, Result};
 
-use super::contents::IsoContents;
+use super::contents::join_sections;
 use super::{IsoVolume, LAYER, stated_len};
 
 /// Maximum number of problems that are returned.
@@ -80,7 +80,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
 
 fn check_sections(volume: &IsoVolume, records: &super::directory::EntryRecords) -> Result<()> {
     for sections in [&records.data, &records.resource] {
-        IsoContents::new(&volume.space, sections)?.check()?;
+        join_sections(&volume.space, sections)?.check_places()?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use bandsaw_core::device::{BlockDevice, Memory};
 use bandsaw_core::{Error, Kind, Result};
 
 use super::apple::{self, FinderType};
-use super::contents::IsoContents;
+use super::contents::join_sections;
 use super::directory::{Directory, EntryRecords};
 use super::layout::{self, Record, RecordRaw, flags};
 use super::rock_ridge::RockRidge;
@@ -298,7 +298,7 @@ impl FileSystem for IsoVolume {
             }
             Fork::Resource => found.records.resource,
         };
-        Ok(Arc::new(IsoContents::new(&self.space, &sections)?))
+        Ok(Arc::new(join_sections(&self.space, &sections)?))
     }
 
     fn read_link(&self, node: NodeId) -> Result<String> {
@@ -331,7 +331,7 @@ impl FileSystem for IsoVolume {
                 .and_then(FinderType::finder_info)
                 .map(|bytes| Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>)),
             RESOURCE_FORK if length(&resource) > 0 => {
-                Ok(Some(Arc::new(IsoContents::new(&self.space, &resource)?)))
+                Ok(Some(Arc::new(join_sections(&self.space, &resource)?)))
             }
             _ => Ok(None),
         }

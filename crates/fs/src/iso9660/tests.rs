@@ -11,7 +11,7 @@ use bandsaw_core::{Kind, Result};
 use bandsaw_testing::{Random, conformance, mutate};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::contents::IsoContents;
+use super::contents::join_sections;
 use super::fixture::{self, FINDER, IsoOptions, MANY, RESOURCES, contents};
 use super::layout::{BothU16, BothU32, RecordRaw};
 use super::{IsoVolume, Space, check, stated_len};
@@ -280,7 +280,7 @@ fn the_contents_are_a_device_like_others() {
         section(9, 61_440),
         section(39, 33_333),
     ];
-    let file = IsoContents::new(&space, &sections).unwrap();
+    let file = join_sections(&space, &sections).unwrap();
     assert_eq!(file.info().len, 135_733);
     let plain = contents(1 << 20);
     let expected = [
@@ -297,7 +297,7 @@ fn the_contents_are_a_device_like_others() {
     conformance::read_only(Arc::new(file));
     let mut interleaved = section(9, 1);
     interleaved.gap = 1;
-    let error = IsoContents::new(&space, &[interleaved]).unwrap_err();
+    let error = join_sections(&space, &[interleaved]).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
 }
 
