@@ -3,13 +3,13 @@
 use super::volume_format::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::{core_storage, hfsplus};
+use crate::fs::{core_storage, foreign, hfsplus};
 
 /// Magic numbers and their offsets.
 const MAGICS: [(u64, &[u8], VolumeFormat); 13] = [
     (32, b"NXSB", VolumeFormat::Apfs),
     (3, b"EXFAT   ", VolumeFormat::ExFat),
-    (3, b"NTFS    ", VolumeFormat::Ntfs),
+    (3, &foreign::NTFS_NAME, VolumeFormat::Ntfs),
     (0, b"XFSB", VolumeFormat::Xfs),
     (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),
     // Before ISO 9660: a bridge disc has both, and UDF is the larger.
@@ -51,7 +51,7 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
     }
     let by_fields = [
         (is_mfs(&head), VolumeFormat::Mfs),
-        (is_ext(&head), VolumeFormat::Ext),
+        (foreign::is_ext(&head), VolumeFormat::Ext),
         (is_fat(&head), VolumeFormat::Fat),
     ];
     if let Some((_, format)) = by_fields.into_iter().find(|(is, _)| *is) {
@@ -84,30 +84,6 @@ fn is_mfs(head: &[u8]) -> bool {
         && block_size.is_multiple_of(512)
         && first_block > directory
         && (1..=27).contains(&block[36])
-}
-
-/// Recognizes ext2, 3 and 4 by more than their magic, whose two bytes are too few.
-fn is_ext(head: &[u8]) -> bool {
-    let Some(superblock) = head
-        .get(1024..)
-        .and_then(|bytes| bytes.first_chunk::<264>())
-    else {
-        return false;
-    };
-    let word = |at: usize| {
-        u32::from_le_bytes([
-            superblock[at],
-            superblock[at + 1],
-            superblock[at + 2],
-            superblock[at + 3],
-        ])
-    };
-    let (inodes, blocks, log_block_size, revision) = (word(0), word(4), word(24), word(76));
-    superblock[56..58] == [0x53, 0xef]
-        && inodes > 0
-        && blocks > 0
-        && log_block_size <= 6
-        && revision <= 1
 }
 
 /// Recognizes FAT, which has no magic of its own, by consistent fields of its boot sector.

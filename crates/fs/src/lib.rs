@@ -19,7 +19,6 @@ mod change;
 pub mod core_storage;
 mod crc32c;
 mod extent_device;
-#[cfg(feature = "foreign")]
 pub mod foreign;
 mod free;
 pub mod hfs;

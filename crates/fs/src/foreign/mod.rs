@@ -20,6 +20,8 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use layout::ext::is_ext;
+pub use layout::ntfs::NAME as NTFS_NAME;
 pub use map::ForeignFree;
 
 use bandsaw_core::Result;

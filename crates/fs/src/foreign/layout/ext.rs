@@ -5,9 +5,25 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use bandsaw_core::size::to_usize;
+
 /// Offset of the superblock on the volume, in bytes.
 pub(crate) const SUPERBLOCK: u64 = 1024;
 pub(crate) const MAGIC: U16 = U16::new(0xEF53);
+
+/// Returns true if a volume that begins with `head` is ext2, ext3 or ext4: by more than its magic, whose
+/// two bytes are too few. `head` has 2 KiB.
+pub fn is_ext(head: &[u8]) -> bool {
+    let found = head.get(to_usize(SUPERBLOCK)..);
+    let found = found.and_then(|bytes| SuperblockRaw::read_from_prefix(bytes).ok());
+    found.is_some_and(|(raw, _)| {
+        raw.magic == MAGIC
+            && raw.inodes.get() > 0
+            && raw.blocks_low.get() > 0
+            && raw.log_block_size.get() <= 6
+            && raw.revision.get() <= 1
+    })
+}
 
 /// Bits of [`SuperblockRaw::state`].
 pub(crate) mod state {

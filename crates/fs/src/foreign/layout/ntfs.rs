@@ -10,6 +10,8 @@ use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Result};
 
 const LAYER: &str = "ntfs boot sector";
+/// The name in the boot sector, [`BootRaw::name`].
+pub const NAME: [u8; 8] = *b"NTFS    ";
 /// Maximum number of clusters of a volume.
 const MAX_CLUSTERS: u64 = u32::MAX as u64;
 /// Length of the units in a record or log page whose last two bytes are replaced by fixups.
@@ -22,7 +24,7 @@ pub(crate) const STRIDE: usize = 512;
 #[repr(C)]
 pub(crate) struct BootRaw {
     /*00*/ pub(crate) jump: [u8; 3],
-    /*03*/ pub(crate) name: [u8; 8], // "NTFS    "
+    /*03*/ pub(crate) name: [u8; 8], // NAME
     /*0B*/ pub(crate) sector_size: U16,
     /*0D*/ pub(crate) sectors_per_cluster: u8, // above 0x80: minus its power of two
     /*0E*/ pub(crate) unused: [u8; 26],
