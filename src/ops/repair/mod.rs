@@ -3,7 +3,7 @@
 //!
 //! The rules, and the files that implement them:
 //!
-//! * Layers are resolved from the outside in (`layers.rs`). If two sources disagree and the other
+//! * Layers are resolved from the outside in (`layers.rs`, `volumes.rs`). If two sources disagree and the other
 //!   evidence (`open/gate/geometry.rs`, `open/gate/compare_lists.rs`) does not decide, the repair ends with
 //!   [`Kind::Undecided`], and nothing is changed.
 //! * All steps are performed on a [`Staged`] view of the stored bytes, with the code that opens
@@ -26,6 +26,7 @@ mod save;
 mod target;
 mod undo;
 mod undo_store;
+mod volumes;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

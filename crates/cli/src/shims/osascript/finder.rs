@@ -14,7 +14,7 @@ use bandsaw_registry::{Mount, Registry};
 
 use super::super::finder_info;
 use super::super::refused;
-use super::script::Value;
+use super::value::Value;
 use crate::failure::{Failure, Outcome};
 
 const STORE: &str = ".DS_Store";

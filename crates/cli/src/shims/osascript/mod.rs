@@ -9,6 +9,7 @@
 mod finder;
 mod script;
 mod tokens;
+mod value;
 
 use std::io::Read;
 

@@ -4,48 +4,14 @@ use std::path::Path;
 
 use super::super::refused;
 use super::finder::{Disk, Part};
-use super::tokens::{Line, Token, lines};
+use super::tokens::{Line, Token, Words, lines};
+use super::value::{CONSTANTS, Value};
 use crate::failure::{Failure, Outcome};
 
 /// A limit for loops, which wait for the Finder.
 const MAX_TURNS: u32 = 1000;
 /// A limit for nested expressions and blocks.
 const MAX_LEVELS: usize = 50;
-
-/// A value of an expression.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
-    Number(f64),
-    Text(String),
-    Yes(bool),
-    List(Vec<Value>),
-    /// A constant of the Finder, such as `icon view`.
-    Word(&'static str),
-    Finder,
-    /// A part of a volume, by the volume's number.
-    Part(usize, Part),
-    /// A file by an absolute path.
-    File(String),
-    Nothing,
-}
-
-/// The constants of the Finder.
-const WORDS: [&str; 14] = [
-    "icon view",
-    "list view",
-    "column view",
-    "flow view",
-    "not arranged",
-    "snap to grid",
-    "arranged by name",
-    "arranged by modification date",
-    "arranged by creation date",
-    "arranged by size",
-    "arranged by kind",
-    "arranged by label",
-    "bottom",
-    "right",
-];
 
 /// The properties that can be set.
 const PROPERTIES: [&str; 17] = [
@@ -68,79 +34,6 @@ const PROPERTIES: [&str; 17] = [
     "position",
 ];
 
-impl Value {
-    /// Returns the text, to which a list of one and a number are converted.
-    fn text(&self) -> Outcome<String> {
-        match self {
-            Self::Text(text) => Ok(text.clone()),
-            Self::Number(number) => Ok(number.to_string()),
-            Self::Yes(yes) => Ok(yes.to_string()),
-            Self::List(list) => list.iter().map(Self::text).collect(),
-            _ => Err(self.not("a text")),
-        }
-    }
-
-    fn number(&self) -> Outcome<f64> {
-        match self {
-            Self::Number(number) => Ok(*number),
-            Self::Text(text) => text.trim().parse().map_err(|_| self.not("a number")),
-            _ => Err(self.not("a number")),
-        }
-    }
-
-    pub(super) fn yes(&self) -> Outcome<bool> {
-        match self {
-            Self::Yes(yes) => Ok(*yes),
-            _ => Err(self.not("true or false")),
-        }
-    }
-
-    pub(super) fn word(&self) -> Outcome<&'static str> {
-        match self {
-            Self::Word(word) => Ok(word),
-            _ => Err(self.not("a constant of the Finder")),
-        }
-    }
-
-    /// Returns the path of a file.
-    pub(super) fn file(&self) -> Outcome<&str> {
-        match self {
-            Self::File(path) | Self::Text(path) | Self::Part(_, Part::File(path)) => Ok(path),
-            Self::Part(_, Part::Item(name)) => Ok(name),
-            _ => Err(self.not("a file")),
-        }
-    }
-
-    /// Returns a number from 0 to 65,535, rounded.
-    pub(super) fn count(&self) -> Outcome<u32> {
-        Ok(self.between(0.0, 65535.0)?.round() as u32)
-    }
-
-    pub(super) fn between(&self, least: f64, most: f64) -> Outcome<f64> {
-        let number = self.number()?;
-        match (least..=most).contains(&number) {
-            true => Ok(number),
-            false => Err(refused(format!(
-                "{number}: expected a number from {least} to {most}"
-            ))),
-        }
-    }
-
-    /// Returns a list of this many such numbers.
-    pub(super) fn counts<const N: usize>(&self) -> Outcome<[u32; N]> {
-        let wrong = || self.not("a list of that length");
-        let Self::List(list) = self else {
-            return Err(wrong());
-        };
-        let numbers: Vec<u32> = list.iter().map(Self::count).collect::<Outcome<_>>()?;
-        numbers.try_into().map_err(|_| wrong())
-    }
-
-    fn not(&self, expected: &str) -> Failure {
-        refused(format!("expected {expected}, found {self:?}"))
-    }
-}
-
 /// A script, parsed into words.
 #[derive(Debug)]
 pub(super) struct Script {
@@ -148,6 +41,7 @@ pub(super) struct Script {
 }
 
 impl Script {
+    /// Splits a script into words. Fails for syntax that is not supported, before anything is run.
     pub(super) fn parse(text: &str) -> Outcome<Self> {
         Ok(Self {
             lines: lines(text)?,
@@ -466,7 +360,7 @@ impl Run<'_> {
 
     fn term(&mut self, words: &mut Words<'_>, level: usize) -> Outcome<Value> {
         words.takes("the");
-        if let Some(constant) = WORDS.iter().find(|word| words.takes(word)) {
+        if let Some(constant) = CONSTANTS.iter().find(|word| words.takes(word)) {
             // `icon view options` is an object.
             if *constant != "icon view" || !words.takes("options") {
                 return Ok(Value::Word(constant));
@@ -620,61 +514,6 @@ impl Run<'_> {
                 .any(|disk| disk.folder.join(".DS_Store").is_file());
         let exists = path.is_file() || is_store;
         Ok(Value::Text(u8::from(!exists).to_string()))
-    }
-}
-
-/// The words of a statement, read one after the other.
-#[derive(Debug)]
-struct Words<'a> {
-    tokens: &'a [Token],
-    at: usize,
-}
-
-impl<'a> Words<'a> {
-    fn rest(&self) -> &'a [Token] {
-        &self.tokens[self.at.min(self.tokens.len())..]
-    }
-
-    fn next(&mut self) -> Option<&'a Token> {
-        let next = self.tokens.get(self.at);
-        self.at += 1;
-        next
-    }
-
-    /// Takes these words, if they are next.
-    fn takes(&mut self, what: &str) -> bool {
-        let count = what.split(' ').count();
-        let rest = self.rest();
-        let is_next = rest.len() >= count
-            && what
-                .split(' ')
-                .zip(rest)
-                .all(|(word, token)| token.is(word));
-        if is_next {
-            self.at += count;
-        }
-        is_next
-    }
-
-    fn expect(&mut self, what: &str) -> Outcome {
-        match self.takes(what) {
-            true => Ok(()),
-            false => Err(refused(format!("expected {what}"))),
-        }
-    }
-
-    fn name(&mut self) -> Outcome<String> {
-        match self.next() {
-            Some(Token::Word(name)) => Ok(name.clone()),
-            _ => Err(refused("expected a name")),
-        }
-    }
-
-    fn end(&self) -> Outcome {
-        match self.rest() {
-            [] => Ok(()),
-            rest => Err(refused(format!("{:?} is not supported", rest[0]))),
-        }
     }
 }
 

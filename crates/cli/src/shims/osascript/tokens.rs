@@ -133,6 +133,66 @@ fn line(number: usize, text: &str, tokens: Vec<Token>) -> Line {
     }
 }
 
+/// The words of a statement, read one after the other.
+#[derive(Debug)]
+pub(super) struct Words<'a> {
+    pub(super) tokens: &'a [Token],
+    /// The number of the next one.
+    pub(super) at: usize,
+}
+
+impl<'a> Words<'a> {
+    /// Returns those that are left.
+    pub(super) fn rest(&self) -> &'a [Token] {
+        &self.tokens[self.at.min(self.tokens.len())..]
+    }
+
+    pub(super) fn next(&mut self) -> Option<&'a Token> {
+        let next = self.tokens.get(self.at);
+        self.at += 1;
+        next
+    }
+
+    /// Takes these words, if they are next.
+    pub(super) fn takes(&mut self, what: &str) -> bool {
+        let count = what.split(' ').count();
+        let rest = self.rest();
+        let is_next = rest.len() >= count
+            && what
+                .split(' ')
+                .zip(rest)
+                .all(|(word, token)| token.is(word));
+        if is_next {
+            self.at += count;
+        }
+        is_next
+    }
+
+    /// Takes these words. Fails if others are next.
+    pub(super) fn expect(&mut self, what: &str) -> Outcome {
+        match self.takes(what) {
+            true => Ok(()),
+            false => Err(refused(format!("expected {what}"))),
+        }
+    }
+
+    /// Takes a name.
+    pub(super) fn name(&mut self) -> Outcome<String> {
+        match self.next() {
+            Some(Token::Word(name)) => Ok(name.clone()),
+            _ => Err(refused("expected a name")),
+        }
+    }
+
+    /// Fails if a word is left.
+    pub(super) fn end(&self) -> Outcome {
+        match self.rest() {
+            [] => Ok(()),
+            rest => Err(refused(format!("{:?} is not supported", rest[0]))),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
