@@ -102,6 +102,22 @@ pub(crate) fn checked_descriptor(bytes: &[u8]) -> Result<NodeDescriptorRaw, Stri
     Ok(head)
 }
 
+/// Fails unless a node that is in use has this kind and height, and records. The error describes the
+/// defect.
+pub(crate) fn check_role(found: (i8, u8), expected: (i8, u8), records: u16) -> Result<(), String> {
+    if found != expected {
+        let ((kind, height), (found_kind, found_height)) = (expected, found);
+        return Err(format!(
+            "expected a node of kind {kind} and height {height}, found kind {found_kind} and height \
+             {found_height}"
+        ));
+    }
+    match records {
+        0 => Err("the node is in use, but has no records".to_owned()),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the offset of record `index` of the node in `bytes`; that of the record after the last is
 /// the start of the free space.
 #[inline]

@@ -8,7 +8,8 @@ use zerocopy::FromBytes;
 
 use super::layout::{NODE_SIZE, child_of};
 use crate::btree_node::{
-    MAX_DEPTH, NodeDescriptorRaw, TreeHeaderRaw, checked_descriptor, node_kind, record_offset,
+    MAX_DEPTH, NodeDescriptorRaw, TreeHeaderRaw, check_role, checked_descriptor, node_kind,
+    record_offset,
 };
 use crate::extent_device::ExtentDevice;
 use bandsaw_core::device::BlockDevice;
@@ -205,16 +206,8 @@ impl RecordTree {
             .read_at(u64::from(number) * NODE_SIZE as u64, &mut bytes)?;
         let node =
             RecordNode::parse(number, bytes).map_err(|message| self.corrupt(number, message))?;
-        if (node.kind, node.height) != (kind, height) {
-            let message = format!(
-                "expected a node of kind {kind} and height {height}, found kind {} and height {}",
-                node.kind, node.height
-            );
-            return Err(self.corrupt(number, message));
-        }
-        if node.records == 0 {
-            return Err(self.corrupt(number, "the node is in use, but has no records"));
-        }
+        check_role((node.kind, node.height), (kind, height), node.records)
+            .map_err(|message| self.corrupt(number, message))?;
         Ok(node)
     }
 }

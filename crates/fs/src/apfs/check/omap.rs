@@ -51,6 +51,18 @@ pub(super) struct Scope<'a> {
     pub(super) encrypted: bool,
 }
 
+impl<'a> Scope<'a> {
+    /// Returns the traversal of a tree of the owner.
+    pub(super) fn walk(&self, kind: TreeKind) -> TreeWalk<'a> {
+        TreeWalk {
+            store: self.store,
+            kind,
+            newest: self.newest,
+            progress: self.progress,
+        }
+    }
+}
+
 impl CheckedObjects {
     /// Reads the map in a block and claims the blocks of all its objects. Returns `None` if it
     /// cannot be read, which has been reported.
@@ -60,18 +72,12 @@ impl CheckedObjects {
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<Option<Self>> {
-        let Scope {
-            store,
-            progress,
-            volume,
-            newest,
-            ..
-        } = *scope;
+        let volume = scope.volume;
         blocks.claim(
             paddr.0..paddr.0.saturating_add(1),
             User::volume(volume, "object map"),
         );
-        let Some(block) = report.keep(store.object(LAYER, paddr, object_type::OMAP))? else {
+        let Some(block) = report.keep(scope.store.object(LAYER, paddr, object_type::OMAP))? else {
             return Ok(None);
         };
         let Ok((raw, _)) = OmapRaw::read_from_prefix(&block) else {
@@ -79,14 +85,8 @@ impl CheckedObjects {
         };
         check_head(&raw, paddr, scope, report);
         let mut entries: Vec<OmapEntry> = Vec::new();
-        let walk = TreeWalk {
-            store,
-            kind: TreeKind::Omap,
-            newest,
-            progress,
-        };
         let user = User::volume(volume, "object map's tree");
-        let totals = walk.run(
+        let totals = scope.walk(TreeKind::Omap).run(
             raw.tree_oid.into(),
             &mut Physical { blocks, user },
             report,
@@ -143,24 +143,11 @@ impl CheckedObjects {
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
-        let Scope {
-            store,
-            progress,
-            volume,
-            newest,
-            ..
-        } = *scope;
         let root = Oid::from(self.raw.snapshot_tree_oid);
         if root.is_some() {
-            let walk = TreeWalk {
-                store,
-                kind: TreeKind::OmapSnapshots,
-                newest,
-                progress,
-            };
-            let user = User::volume(volume, "object map's tree of snapshots");
+            let user = User::volume(scope.volume, "object map's tree of snapshots");
             let found = &mut self.snapshots;
-            let totals = walk.run(
+            let totals = scope.walk(TreeKind::OmapSnapshots).run(
                 root,
                 &mut Physical { blocks, user },
                 report,
@@ -193,7 +180,7 @@ impl CheckedObjects {
                  newest {}",
                 found.0, found.1
             );
-            report.damage(store.corrupt(LAYER, Oid(paddr.0), paddr, message));
+            report.damage(scope.store.corrupt(LAYER, Oid(paddr.0), paddr, message));
         }
         Ok(())
     }

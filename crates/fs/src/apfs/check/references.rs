@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::blocks::{BlockUsers, User};
 use super::omap::Scope;
 use super::report::{Report, wrong};
-use super::tree::{Leaf, Physical, TreeWalk};
+use super::tree::{Leaf, Physical};
 use crate::apfs::btree::{Key, TreeKind};
 use crate::apfs::layout::{ExtentRefRaw, FileId, Oid, UPDATE_OWNER, extent_ref_kind, record_type};
 use bandsaw_core::Result;
@@ -41,28 +41,16 @@ impl References {
         blocks: &mut BlockUsers,
         report: &mut Report<'_>,
     ) -> Result<()> {
-        let Scope {
-            store,
-            progress,
-            volume,
-            newest,
-            ..
-        } = *scope;
-        let walk = TreeWalk {
-            store,
-            kind: TreeKind::ExtentReferences,
-            newest,
-            progress,
-        };
+        let volume = scope.volume;
         let mut own = BlockUsers::default();
         let mut end = 0;
         let user = User::volume(volume, "tree of extent references");
-        let totals = walk.run(
+        let totals = scope.walk(TreeKind::ExtentReferences).run(
             root,
             &mut Physical { blocks, user },
             report,
             &mut |leaf, report| {
-                if let Some((run, raw)) = reference(leaf, store.blocks, report) {
+                if let Some((run, raw)) = reference(leaf, scope.store.blocks, report) {
                     if run.start < end {
                         report.damage(leaf.wrong(format_args!(
                             "the blocks from {} have two reference counts",

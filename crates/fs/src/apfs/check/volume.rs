@@ -414,10 +414,8 @@ impl VolumeCheck<'_, '_> {
             hashed: names.hashed(),
         };
         let walk = TreeWalk {
-            store: scope.store,
-            kind,
             newest: state.xid,
-            progress: scope.progress,
+            ..scope.walk(kind)
         };
         let physical = state.raw.root_tree_type.get() & storage::MASK == storage::PHYSICAL;
         let mut own = 0;
@@ -498,12 +496,7 @@ impl VolumeCheck<'_, '_> {
         report: &mut Report<'_>,
     ) -> Result<u64> {
         let scope = self.scope();
-        let walk = TreeWalk {
-            store: scope.store,
-            kind: TreeKind::Fext,
-            newest: scope.newest,
-            progress: scope.progress,
-        };
+        let walk = scope.walk(TreeKind::Fext);
         let user = User::volume(self.number, "tree of sealed extents");
         let root = state.raw.fext_tree_oid.into();
         let totals = walk.run(

@@ -32,6 +32,7 @@ use super::layout::{
 use super::layout::{AttributeRecord, CatalogRecord};
 use super::read_structure;
 use super::unicode::{NameOrder, compare_binary};
+use crate::btree_node::check_role;
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Kind, Result};
 
@@ -360,16 +361,8 @@ impl Tree {
             Some(node) => node,
             None => self.read(number)?,
         };
-        if (node.kind, node.height) != (kind, height) {
-            let message = format!(
-                "expected a node of kind {kind} and height {height}, found kind {} and height {}",
-                node.kind, node.height
-            );
-            return Err(self.corrupt(number, message));
-        }
-        if node.records == 0 {
-            return Err(self.corrupt(number, "the node is in use, but has no records"));
-        }
+        check_role((node.kind, node.height), (kind, height), node.records)
+            .map_err(|message| self.corrupt(number, message))?;
         Ok(node)
     }
 
