@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use bandsaw::device::{Access, AfterDiscard, BlockDevice, ExtentKind, FileRange};
+use bandsaw::device::{Access, AfterDiscard, BlockDevice, FileRange};
 use bandsaw::sync::Mutex;
 use fuser::{
     BackingId, BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
@@ -17,10 +17,9 @@ use fuser::{
 };
 
 use crate::events::Notes;
+use crate::seek::{self, Sought};
 use crate::shutdown::ShutdownGate;
-use crate::volume::{
-    CACHE_LIFETIME, KEEP_SIZE, PUNCH_HOLE, SEEK_DATA, SEEK_HOLE, ZERO_RANGE, configure,
-};
+use crate::volume::{CACHE_LIFETIME, KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, configure};
 
 /// Inode of the file; the folder is inode 1.
 const DISK: INodeNo = INodeNo(2);
@@ -158,21 +157,8 @@ impl DiskFs {
         self.done(change(&*self.device))
     }
 
-    fn seek(&self, offset: u64, whence: i32) -> Result<u64, Errno> {
-        let len = self.device.info().len;
-        let mut at = offset;
-        while at < len {
-            let extent = self.done(self.device.extent_at(at..len))?;
-            if (extent.kind == ExtentKind::Data) == (whence == SEEK_DATA) {
-                return Ok(at);
-            }
-            at += extent.len;
-        }
-        if whence == SEEK_HOLE && offset < len {
-            Ok(len)
-        } else {
-            Err(Errno::ENXIO)
-        }
+    fn seek(&self, offset: u64, sought: Sought) -> Result<u64, Errno> {
+        self.done(sought.find(&*self.device, offset))?
     }
 }
 
@@ -364,15 +350,9 @@ impl Filesystem for DiskFs {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let known = matches!(whence, SEEK_DATA | SEEK_HOLE);
-        let offset = u64::try_from(offset)
-            .ok()
-            .filter(|_| known)
-            .ok_or(Errno::EINVAL);
-        match offset.and_then(|offset| self.seek(offset, whence)) {
-            Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
-            Err(errno) => reply.error(errno),
-        }
+        seek::answer(offset, whence, reply, |offset, sought| {
+            self.seek(offset, sought)
+        });
     }
 
     fn readdir(

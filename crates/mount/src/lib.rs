@@ -26,6 +26,7 @@ mod events;
 mod host;
 mod open_files;
 mod options;
+mod seek;
 mod session;
 mod shutdown;
 mod volume;

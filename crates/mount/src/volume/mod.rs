@@ -13,7 +13,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bandsaw::device::ExtentKind;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, NodeId, Timestamp, hfsplus};
 use bandsaw::ops::writable_volume::WritableVolume;
 use fuser::{
@@ -25,6 +24,7 @@ use self::files::{Files, Volume};
 use self::handles::{Handle, Handles};
 use crate::attributes::{self, View};
 use crate::events::Notes;
+use crate::seek::Sought;
 use crate::shutdown::ShutdownGate;
 
 /// Lifetime of the kernel's cache entries: no other process changes the volume.
@@ -43,9 +43,6 @@ const MAX_NAME: usize = 255;
 pub(crate) const KEEP_SIZE: i32 = 1;
 pub(crate) const PUNCH_HOLE: i32 = 2;
 pub(crate) const ZERO_RANGE: i32 = 0x10;
-/// Values of `whence` of lseek(2).
-pub(crate) const SEEK_DATA: i32 = 3;
-pub(crate) const SEEK_HOLE: i32 = 4;
 /// Flags of open(2), the same on all Linux targets in Rust's tiers 1 and 2 except MIPS.
 const O_TRUNC: i32 = 0o1000;
 const O_APPEND: i32 = 0o2000;
@@ -235,30 +232,14 @@ impl VolumeFs {
     }
 
     /// Returns the offset of the next data or hole at or after `offset`.
-    fn seek(&self, node: NodeId, offset: u64, whence: i32) -> Answer<u64> {
+    fn seek(&self, node: NodeId, offset: u64, sought: Sought) -> Answer<u64> {
         let file = self.files.find(node).ok_or(Errno::EBADF)?;
         // Data in the kernel's write-back cache is unknown here, and would be reported as a hole.
         if self.gathers && file.has_writers() {
             return Err(Errno::EOPNOTSUPP);
         }
         let device = self.done(file.device(&self.volume()))?;
-        let len = device.info().len;
-        if offset >= len {
-            return Err(Errno::ENXIO);
-        }
-        let mut at = offset;
-        while at < len {
-            let extent = self.done(device.extent_at(at..len))?;
-            if (extent.kind == ExtentKind::Data) == (whence == SEEK_DATA) {
-                return Ok(at);
-            }
-            at += extent.len;
-        }
-        if whence == SEEK_HOLE {
-            Ok(len)
-        } else {
-            Err(Errno::ENXIO)
-        }
+        self.done(sought.find(&*device, offset))?
     }
 
     fn allocate(&self, handle: FileHandle, range: (u64, u64), mode: i32) -> Answer<()> {

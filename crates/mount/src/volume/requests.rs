@@ -19,7 +19,8 @@ use fuser::{
 use super::change::AttributeChanges;
 use super::handles::{Handle, OpenFolder};
 use super::xattrs::COMPRESS;
-use super::{Answer, MAX_NAME, O_TRUNC, SEEK_DATA, SEEK_HOLE, VolumeFs, configure, utf8};
+use super::{Answer, MAX_NAME, O_TRUNC, VolumeFs, configure, utf8};
+use crate::seek;
 
 thread_local! {
     /// Read buffer of a thread; it grows to the largest request and is kept.
@@ -496,15 +497,9 @@ impl Filesystem for VolumeFs {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let known = matches!(whence, SEEK_DATA | SEEK_HOLE);
-        let offset = u64::try_from(offset)
-            .ok()
-            .filter(|_| known)
-            .ok_or(Errno::EINVAL);
-        match offset.and_then(|offset| self.seek(self.view.node(ino), offset, whence)) {
-            Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
-            Err(errno) => reply.error(errno),
-        }
+        seek::answer(offset, whence, reply, |offset, sought| {
+            self.seek(self.view.node(ino), offset, sought)
+        });
     }
 }
 
