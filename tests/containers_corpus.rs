@@ -10,6 +10,7 @@ use bandsaw::Kind;
 use bandsaw::address::VolumeSelector;
 use bandsaw::crypt::{KeySlot, KeyWrap, Secret};
 use bandsaw::device::{Access, BlockDeviceExt};
+use bandsaw::fs::{FileKind, FileSystemExt, Fork, fat};
 use bandsaw::open::{self, Image, Layer, OpenOptions, VolumeFormat};
 use bandsaw::ops::repair::{Mode, Options, repair};
 use bandsaw::ops::verify::verify;
@@ -335,7 +336,12 @@ fn check_volumes(image: &Image, known: &corpus::Image) {
     assert_eq!(report, expected, "{}", known.path());
     for volume in image.volumes() {
         match volume.open() {
-            Ok(fs) => assert_eq!(fs.volume().format, volume.format.name(), "{}", known.path()),
+            Ok(fs) => assert_eq!(
+                as_told(fs.volume().format),
+                volume.format.name(),
+                "{}",
+                known.path()
+            ),
             // Keys of encrypted volumes are not requested here.
             Err(error) if error.kind() == Kind::WrongKey => {
                 assert_eq!(volume.format, VolumeFormat::Apfs, "{error}")
@@ -429,4 +435,49 @@ fn damaged_images_give_one_clear_error_or_what_is_there() {
             }
         }
     }
+}
+
+/// Those of macOS, Windows and other programs.
+#[test]
+fn fat_volumes_are_read_and_sound() {
+    let Some(images) = corpus::images("fat_volumes_are_read_and_sound") else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let is_fat = |image: &&corpus::Image| {
+        let systems = image.file_systems();
+        systems.iter().any(|found| found.kind.starts_with("FAT"))
+    };
+    let mut count = 0;
+    for known in images.iter().filter(is_fat) {
+        let Some(Ok(image)) = opened::open(known, scratch.path()) else {
+            continue;
+        };
+        let volumes = image.volumes().iter();
+        for volume in volumes.filter(|volume| volume.format == VolumeFormat::Fat) {
+            let problems = fat::check(volume.device().clone(), &Silent).unwrap();
+            let worst = problems.iter().map(|problem| problem.severity).max();
+            assert!(
+                worst < Some(Severity::Damage),
+                "{}: {problems:?}",
+                known.path()
+            );
+            let volume = volume.open().unwrap();
+            let mut folders = vec![volume.root()];
+            while let Some(folder) = folders.pop() {
+                for entry in volume.entries(folder).unwrap() {
+                    let attributes = entry.attributes;
+                    if attributes.kind == FileKind::Folder {
+                        folders.push(attributes.id);
+                    } else {
+                        let file = volume.open(attributes.id, Fork::Data).unwrap();
+                        assert_eq!(file.info().len, attributes.size, "{}", entry.name);
+                        file.read_vec(0, attributes.size as usize).unwrap();
+                    }
+                }
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 3, "{count}");
 }

@@ -3,12 +3,12 @@
 use super::volume_format::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::{core_storage, foreign, hfsplus};
+use crate::fs::{core_storage, exfat, fat, foreign, hfsplus};
 
 /// Magic numbers and their offsets.
 const MAGICS: [(u64, &[u8], VolumeFormat); 13] = [
     (32, b"NXSB", VolumeFormat::Apfs),
-    (3, b"EXFAT   ", VolumeFormat::ExFat),
+    (exfat::MAGIC.0, exfat::MAGIC.1, VolumeFormat::ExFat),
     (3, &foreign::NTFS_NAME, VolumeFormat::Ntfs),
     (0, b"XFSB", VolumeFormat::Xfs),
     (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),
@@ -52,7 +52,7 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
     let by_fields = [
         (is_mfs(&head), VolumeFormat::Mfs),
         (foreign::is_ext(&head), VolumeFormat::Ext),
-        (is_fat(&head), VolumeFormat::Fat),
+        (fat::is_boot_sector(&head), VolumeFormat::Fat),
     ];
     if let Some((_, format)) = by_fields.into_iter().find(|(is, _)| *is) {
         return Ok(Some(format));
@@ -86,20 +86,6 @@ fn is_mfs(head: &[u8]) -> bool {
         && (1..=27).contains(&block[36])
 }
 
-/// Recognizes FAT, which has no magic of its own, by consistent fields of its boot sector.
-fn is_fat(boot: &[u8]) -> bool {
-    let Some(boot) = boot.first_chunk::<512>() else {
-        return false;
-    };
-    let bytes_per_sector = u16::from_le_bytes([boot[11], boot[12]]);
-    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
-    boot[510..] == [0x55, 0xaa]
-        && matches!(boot[0], 0xeb | 0xe9)
-        && matches!(bytes_per_sector, 512 | 1024 | 2048 | 4096)
-        && boot[13].is_power_of_two()
-        && reserved > 0
-        && matches!(boot[16], 1 | 2)
-        && boot[21] >= 0xf0
 }
 
 #[cfg(test)]

@@ -13,8 +13,10 @@ use super::unlock::Keys;
 use super::volume::{LAYER, Volume};
 use super::volume_format::VolumeFormat;
 use crate::device::BlockDevice;
+use crate::fs::exfat::{self, ExFatVolume};
+use crate::fs::fat::{self, FatVolume};
 #[cfg(feature = "foreign")]
-use crate::fs::foreign::{Foreign, ForeignFree};
+use crate::fs::foreign::Foreign;
 use crate::fs::hfs::{self, HfsVolume};
 use crate::fs::iso9660::{self, IsoVolume};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap, ResizeVolume};
@@ -190,12 +192,7 @@ impl Driver for IsoDriver {
         progress: &dyn Progress,
     ) -> Option<Result<Vec<Error>>> {
         let checked = iso9660::check(volume.device().clone(), progress);
-        Some(checked.map(|found| {
-            for Problem { severity, error } in found {
-                problems.add(severity, error.in_file(volume.place()));
-            }
-            Vec::new()
-        }))
+        Some(checked.map(|found| add_all(problems, volume, found)))
     }
 
     fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
@@ -207,14 +204,142 @@ impl Driver for IsoDriver {
     }
 }
 
-/// ext2/3/4, FAT, exFAT and NTFS, whose free space is read so that a trim can discard it.
+/// FAT, which is only read.
+#[derive(Debug)]
+struct FatDriver;
+
+impl Driver for FatDriver {
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        refuse_snapshot(volume, wanted)?;
+        Ok(Arc::new(FatVolume::open(volume.device().clone())?))
+    }
+
+    fn open_mut(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        _keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
+        Err(unsupported(volume, MADE_ONCE))
+    }
+
+    fn check(
+        &self,
+        volume: &Volume,
+        _keys: Option<&dyn Keys>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
+        let checked = fat::check(volume.device().clone(), progress);
+        Some(checked.map(|found| add_all(problems, volume, found)))
+    }
+
+    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        fat::stated_len(&**volume.device())
+    }
+
+    fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        Ok(Some(fat::free_map(volume.device().clone())?.end()))
+    }
+
+    fn free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(Some(Arc::new(fat::free_map(volume.device().clone())?)))
+    }
+
+    fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        let map = fat::free_map(volume.device().clone())?;
+        Ok(Some(Arc::new(map.trusted()?)))
+    }
+
+    // The free map is read from the table, which has no bits for the volume's own structures.
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
+/// exFAT, which is only read.
+#[derive(Debug)]
+struct ExFatDriver;
+
+impl Driver for ExFatDriver {
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        refuse_snapshot(volume, wanted)?;
+        Ok(Arc::new(ExFatVolume::open(volume.device().clone())?))
+    }
+
+    fn open_mut(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        _keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
+        Err(unsupported(volume, MADE_ONCE))
+    }
+
+    fn check(
+        &self,
+        volume: &Volume,
+        _keys: Option<&dyn Keys>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
+        let checked = exfat::check(volume.device().clone(), progress);
+        Some(checked.map(|found| add_all(problems, volume, found)))
+    }
+
+    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        exfat::stated_len(&**volume.device())
+    }
+
+    fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        Ok(Some(exfat::free_map(volume.device().clone())?.end()))
+    }
+
+    fn free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        Ok(Some(Arc::new(exfat::free_map(volume.device().clone())?)))
+    }
+
+    fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
+        let map = exfat::free_map(volume.device().clone())?;
+        Ok(Some(Arc::new(map.trusted()?)))
+    }
+
+    // The bitmap is compared with the other structures by the check.
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The reason why a volume that can be created is not changed.
+const MADE_ONCE: &str = "FAT and exFAT volumes can be created and read, but not changed; copy the files \
+                         to another image";
+
+/// Adds the problems of a volume, and returns the parts that were not checked: none.
+fn add_all(problems: &mut Problems, volume: &Volume, found: Vec<Problem>) -> Vec<Error> {
+    for Problem { severity, error } in found {
+        problems.add(severity, error.in_file(volume.place()));
+    }
+    Vec::new()
+}
+
+/// ext2/3/4 and NTFS, whose free space is read so that a trim can discard it.
 #[cfg(feature = "foreign")]
 #[derive(Debug)]
 struct ForeignDriver(Foreign);
 
 #[cfg(feature = "foreign")]
 impl ForeignDriver {
-    fn open_map(&self, volume: &Volume) -> Result<ForeignFree> {
+    fn open_map(&self, volume: &Volume) -> Result<crate::fs::BlockFreeMap> {
         self.0.free_map(volume.device().clone())
     }
 }
@@ -250,10 +375,8 @@ impl VolumeFormat {
             Self::Iso9660 => &IsoDriver,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
-            #[cfg(feature = "foreign")]
-            Self::Fat => &ForeignDriver(Foreign::Fat),
-            #[cfg(feature = "foreign")]
-            Self::ExFat => &ForeignDriver(Foreign::ExFat),
+            Self::Fat => &FatDriver,
+            Self::ExFat => &ExFatDriver,
             #[cfg(feature = "foreign")]
             Self::Ntfs => &ForeignDriver(Foreign::Ntfs),
             _ => &Unread,

@@ -32,6 +32,9 @@ pub struct Volume {
     pub range: Range<u64>,
     /// The format of its file system.
     pub format: VolumeFormat,
+    /// True if its partition merely serves to start a computer: an EFI system partition. Other volumes are
+    /// chosen before it.
+    pub starts_computer: bool,
     /// The transaction number of an older checkpoint of an APFS container to open. `None`: the
     /// newest valid one.
     pub(super) checkpoint: Option<u64>,
@@ -225,6 +228,7 @@ impl Volume {
             partition,
             range,
             format,
+            starts_computer: false,
             checkpoint: None,
             cache: DEFAULT_CACHE,
             change_damaged: false,
@@ -250,11 +254,17 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
         let device: Arc<dyn BlockDevice> =
             Arc::new(Slice::new(disk.clone(), partition.range.clone())?);
         let number = Some(partition.number);
-        volumes.extend(Volume::detect(device, number, partition.range.clone())?);
+        let found = Volume::detect(device, number, partition.range.clone())?;
+        volumes.extend(found.map(|volume| Volume {
+            starts_computer: partition.type_id.starts_computer(),
+            ..volume
+        }));
     }
     // Discs for several systems may have a map without a usable partition and a file system at the
     // front, or one whose partitions are within that file system.
-    if !volumes.iter().any(|volume| volume.format.is_supported())
+    if !volumes
+        .iter()
+        .any(|volume| volume.format.is_supported() && !volume.starts_computer)
         && let Some(whole) = Volume::detect(disk.clone(), None, 0..disk.info().len)?
         && (volumes.is_empty() || surrounds(&**disk, &whole, &volumes)?)
     {
@@ -275,9 +285,19 @@ fn surrounds(disk: &dyn BlockDevice, whole: &Volume, within: &[Volume]) -> Resul
     Ok(len.is_some_and(|len| within.iter().all(|volume| volume.range.end <= len)))
 }
 
+/// Returns the volumes of supported formats, those that merely serve to start a computer last.
+fn by_choice(volumes: &[Volume]) -> impl Iterator<Item = &Volume> {
+    let those = move |starts_computer| {
+        volumes.iter().filter(move |volume| {
+            volume.format.is_supported() && volume.starts_computer == starts_computer
+        })
+    };
+    those(false).chain(those(true))
+}
+
 /// Returns the first volume of a supported format.
 pub(super) fn first_known(volumes: &[Volume]) -> Result<&Volume> {
-    let first = volumes.iter().find(|volume| volume.format.is_supported());
+    let first = by_choice(volumes).next();
     first.ok_or_else(|| none_of(unseen(volumes), volumes, "no readable volume"))
 }
 
@@ -296,13 +316,13 @@ pub(super) fn first_writable(
     keys: Option<&dyn Keys>,
 ) -> Result<Arc<dyn FileSystemMut>> {
     // If the first volume is damaged, the next one must not be changed instead.
-    let usable = volumes
-        .iter()
-        .position(|volume| volume.format.is_supported());
-    if let Some(first) = usable.and_then(|first| volumes.get(first)) {
+    if let Some(first) = by_choice(volumes).next() {
         first.check_before_change()?;
         // Nor if the first, which readers use, can only be read.
-        if first.format == VolumeFormat::Hfs {
+        if matches!(
+            first.format,
+            VolumeFormat::Hfs | VolumeFormat::Fat | VolumeFormat::ExFat
+        ) {
             return first.open_mut_within(None, keys);
         }
     }
@@ -312,7 +332,7 @@ pub(super) fn first_writable(
 
 fn first<T>(volumes: &[Volume], open: impl Fn(&Volume) -> Result<T>) -> Result<Option<T>> {
     let mut failed = None;
-    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+    for volume in by_choice(volumes) {
         match open(volume) {
             Ok(opened) => return Ok(Some(opened)),
             // The volumes beside it merely serve to start a Mac.

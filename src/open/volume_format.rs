@@ -55,14 +55,13 @@ impl VolumeFormat {
     /// does not read it.
     pub(crate) const fn linux_driver(self) -> Option<&'static str> {
         match self {
-            Self::Fat => Some("vfat"),
-            Self::ExFat => Some("exfat"),
             Self::Ntfs => Some("ntfs3"),
             Self::Udf => Some("udf"),
             Self::Ext => Some("ext4"),
             Self::Xfs => Some("xfs"),
             Self::Btrfs => Some("btrfs"),
             Self::HfsPlus | Self::Hfsx | Self::Hfs | Self::Apfs | Self::CoreStorage => None,
+            Self::Fat | Self::ExFat => None,
             Self::Iso9660 | Self::Mfs | Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
@@ -82,11 +81,20 @@ impl VolumeFormat {
         self.is_checked() || matches!(self, Self::Hfs)
     }
 
+    /// Returns true if only the state of the volume tells whether its free map can be relied on, as on all
+    /// file systems that are not Apple's.
+    pub(crate) const fn is_foreign(self) -> bool {
+        !self.is_supported() || matches!(self, Self::Fat | Self::ExFat)
+    }
+
     /// Returns true if this version also checks volumes of the format.
     pub const fn is_checked(self) -> bool {
         self.is_hfs_plus()
             || self.is_container()
-            || matches!(self, Self::CoreStorage | Self::Iso9660)
+            || matches!(
+                self,
+                Self::CoreStorage | Self::Iso9660 | Self::Fat | Self::ExFat
+            )
     }
 }
 

@@ -205,7 +205,7 @@ fn confirm_before_use(
     can_punch: bool,
     keys: Option<&dyn Keys>,
 ) -> Result<()> {
-    if !volume.format.is_supported() || !has_stored_free_space(image, volume, storage, can_punch)? {
+    if volume.format.is_foreign() || !has_stored_free_space(image, volume, storage, can_punch)? {
         return Ok(());
     }
     let is_far = image.layers().iter().any(Layer::is_bucket);

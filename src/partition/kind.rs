@@ -103,6 +103,16 @@ impl TypeId {
         known.map_or_else(|| self.to_string().into(), Into::into)
     }
 
+    /// Returns true for a partition from which firmware starts a computer.
+    pub(crate) fn starts_computer(&self) -> bool {
+        const MBR_EFI_SYSTEM: u8 = 0xef;
+        match self {
+            Self::Guid(guid) => *guid == EFI_SYSTEM,
+            Self::Byte(byte) => *byte == MBR_EFI_SYSTEM,
+            Self::Name(_) => false,
+        }
+    }
+
     /// Returns true if the partition may contain a volume: false for the map itself, free space,
     /// drivers and containers of other partitions.
     pub fn may_hold_volume(&self) -> bool {

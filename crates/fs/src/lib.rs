@@ -1,5 +1,6 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`]; HFS volumes, ISO 9660, and Core Storage below HFS+, read.
+//! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, and Core Storage
+//! below HFS+, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -13,12 +14,16 @@
 mod ancestors;
 pub mod apfs;
 mod bitmap;
+mod block_map;
 mod btree_node;
 mod build;
 mod change;
+mod clusters;
 pub mod core_storage;
 mod crc32c;
+pub mod exfat;
 mod extent_device;
+pub mod fat;
 pub mod foreign;
 mod free;
 pub mod hfs;
@@ -46,6 +51,7 @@ use device::BlockDevice;
 pub use ancestors::Ancestors;
 pub use bandsaw_core::store::{LocalFile, Open};
 pub use bandsaw_core::{Error, Kind, Reason, Result, device, progress};
+pub use block_map::BlockFreeMap;
 pub use build::plan::{NewVolumeInfo, PlacedContents, VolumePlan};
 pub use change::{
     Change, ExistingTarget, FileSystemMut, FileSystemMutExt, NewKind, NewNode, Stored, UnlinkedFile,
@@ -211,6 +217,8 @@ pub(crate) const UNKNOWN_OWNER: u32 = 99;
 
 /// BSD flag: contents are compressed and described by the attribute `com.apple.decmpfs`.
 pub const UF_COMPRESSED: u32 = 0x20;
+/// BSD flag: locked by the user.
+pub(crate) const UF_IMMUTABLE: u32 = 0x2;
 /// BSD flag: hidden from users.
 pub const UF_HIDDEN: u32 = 0x8000;
 

@@ -1,5 +1,6 @@
 //! Comparisons with volumes that other programs made.
 
+mod fat;
 mod iso9660;
 #[path = "../../../tests/common/skip.rs"]
 mod skip;

@@ -360,7 +360,7 @@ fn of_volume(
         room,
         fits,
     });
-    if !fits || !volume.format.is_supported() {
+    if !fits || volume.format.is_foreign() {
         return Ok(());
     }
     let mut problems = Problems::default();

@@ -240,7 +240,7 @@ fn wholeness(disk: &dyn BlockDevice) -> Result<u8> {
 /// Returns the supported volumes that are clean and in order, with their maps and their own structures.
 fn in_order(volumes: &[Volume]) -> Result<Vec<OrderedVolume<'_>>> {
     let mut ordered = Vec::new();
-    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+    for volume in volumes.iter().filter(|volume| !volume.format.is_foreign()) {
         if let Some(Some(free)) = unless_io(volume.trusted_free_map())?
             && let Some(own) = unless_io(own_ranges(volume))?
         {

@@ -197,15 +197,18 @@ impl FoundVolumes {
         match volume.open() {
             Ok(fs) => {
                 let info = fs.volume();
-                let is_iso = volume.format == VolumeFormat::Iso9660;
-                // Neither of these has a journal, and counts of files are no part of ISO 9660.
-                let has_details = !is_iso && volume.format != VolumeFormat::Hfs;
+                // None of these has a journal, and only HFS has counts of files.
+                let has_counts = !matches!(
+                    volume.format,
+                    VolumeFormat::Iso9660 | VolumeFormat::Fat | VolumeFormat::ExFat
+                );
+                let has_details = has_counts && volume.format != VolumeFormat::Hfs;
                 let details = VolumeDetails::HfsPlus {
                     journaled: info.journaled,
                     clean: info.clean,
                 };
                 let facts = VolumeInfo {
-                    content: Some(VolumeContents::new(info, !is_iso)),
+                    content: Some(VolumeContents::new(info, has_counts)),
                     details: has_details.then_some(details),
                     ..VolumeInfo::new(volume)
                 };

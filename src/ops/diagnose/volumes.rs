@@ -37,7 +37,8 @@ const SPECIAL: [(&str, &str, &str); 6] = [
 pub(super) fn damaged(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     let (map, volumes) = found(layers);
     let mut first = None;
-    for volume in volumes.iter().filter(|volume| volume.format.is_supported()) {
+    let wanted = |volume: &&Volume| volume.format.is_supported() && !volume.starts_computer;
+    for volume in volumes.iter().filter(wanted) {
         match volume.look() {
             // The check reports unsupported and locked volumes.
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {

@@ -84,7 +84,7 @@ fn find_freed(
 /// damaged volume they may disagree. Empty if it cannot be read.
 fn free_before(volume: &Volume, disk: &Arc<dyn BlockDevice>) -> Vec<Range<u64>> {
     let found = volume.on(disk).and_then(|volume| match volume {
-        Some(volume) if volume.format.is_supported() => {
+        Some(volume) if !volume.format.is_foreign() => {
             Ok(volume.free_map()?.zip(Some(volume.own_ranges()?)))
         }
         Some(volume) => Ok(volume.free_map()?.zip(Some(Vec::new()))),

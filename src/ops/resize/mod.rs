@@ -610,7 +610,7 @@ impl<'a> ResizePlan<'a> {
 
 /// Returns the only volume of an image, or the last supported one.
 fn the_volume(volumes: &[Volume]) -> Result<&Volume> {
-    let known = volumes.iter().filter(|volume| volume.format.is_supported());
+    let known = volumes.iter().filter(|volume| !volume.format.is_foreign());
     match known.max_by_key(|volume| volume.range.start) {
         Some(volume) => Ok(volume),
         // To name the existing volume in the error.

@@ -57,7 +57,7 @@ impl FreeSpace {
     /// Marks the free maps of foreign file systems as not to be used.
     pub(crate) fn without_foreign(mut self) -> Self {
         for found in &mut self.volumes {
-            if !found.volume.format.is_supported() {
+            if found.volume.format.is_foreign() {
                 found.map = Err(Error::unsupported(
                     LAYER,
                     "free space of foreign file systems is discarded by `bandsaw trim` and \

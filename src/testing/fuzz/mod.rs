@@ -13,6 +13,7 @@ mod change;
 mod core_storage;
 mod crypt;
 mod decmpfs;
+mod fat;
 mod foreign;
 mod hfs;
 mod hfsplus;
@@ -35,6 +36,7 @@ pub use change::hfsplus_change;
 pub use core_storage::{core_storage, core_storage_list};
 pub use crypt::crypt_header;
 pub use decmpfs::{decmpfs, decmpfs_pack};
+pub use fat::{exfat_volume, fat_volume};
 pub use foreign::foreign_free;
 pub use hfs::{hfs_sample, hfs_volume};
 pub use hfsplus::{btree_node, hfsplus_volume, sample};
@@ -76,6 +78,8 @@ pub const TARGETS: &[Target] = &[
     target("apfs_change", apfs_change, apfs_change::seeds),
     target("apfs_spaceman", apfs_spaceman, apfs_space::seeds),
     target("foreign_free", foreign_free, foreign::seeds),
+    target("fat_volume", fat_volume, fat::fat_seeds),
+    target("exfat_volume", exfat_volume, fat::exfat_seeds),
     target("iso9660", iso9660, iso9660::seeds),
     target("core_storage", core_storage, core_storage::seeds),
     target(

@@ -23,6 +23,7 @@ const COVERED: &[&str] = &[
     "crates/core/src/store/staged.rs: tests/layer_suites.rs",
     "crates/core/src/store/windows.rs: compiled here; the tests run on Unix",
     "crates/evidence/src/locator.rs: a read-only view that tells places; manifests are compared with the bytes at these",
+    "crates/fs/src/clusters/contents.rs: crates/fs/src/clusters/tests.rs",
     "crates/fs/src/core_storage/device.rs: crates/fs/src/core_storage/tests.rs",
     "crates/fs/src/apfs/build/encryption.rs: written once, in order, by the builder",
     "crates/fs/src/apfs/stream.rs: tests/layer_suites.rs",

@@ -129,11 +129,13 @@ pub(super) fn all(
 ) -> Outcome<Vec<Mountable>> {
     let mut mountables = Vec::new();
     let mut failed = None;
-    for volume in image
-        .volumes()
-        .iter()
-        .filter(|volume| volume.format.is_supported())
-    {
+    let supported = || {
+        let volumes = image.volumes().iter();
+        volumes.filter(|volume| volume.format.is_supported())
+    };
+    // As on macOS, EFI system partitions are not mounted beside others.
+    let has_others = supported().any(|volume| !volume.starts_computer);
+    for volume in supported().filter(|volume| !has_others || !volume.starts_computer) {
         let selectors = selectors(volume);
         // The volumes of one container share its free space, so only one may be open for writing.
         let together = selectors.len() > 1;

@@ -1,19 +1,15 @@
-//! Other file systems, whose free space is read so that a trim can discard it: ext2, ext3 and ext4,
-//! FAT12, FAT16 and FAT32, exFAT, NTFS.
+//! Other file systems, whose free space is read so that a trim can discard it: ext2, ext3 and ext4, NTFS.
 //!
 //! Only the superblock or boot sector, the free map, and the state of the volume (clean or dirty)
 //! are read. Unsupported variants are rejected with an error that names them. The formats are
 //! described in `docs/formats/foreign.md`.
 
 mod crc16;
-mod exfat;
 mod ext;
-mod fat;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::cast_possible_truncation, reason = "test data is small")]
 pub mod fixture;
 mod layout;
-mod map;
 mod ntfs;
 #[cfg(test)]
 mod tests;
@@ -22,8 +18,8 @@ use std::sync::Arc;
 
 pub use layout::ext::is_ext;
 pub use layout::ntfs::NAME as NTFS_NAME;
-pub use map::ForeignFree;
 
+use crate::block_map::BlockFreeMap;
 use bandsaw_core::Result;
 use bandsaw_core::device::BlockDevice;
 
@@ -32,22 +28,16 @@ use bandsaw_core::device::BlockDevice;
 pub enum Foreign {
     /// ext2, ext3 and ext4.
     Ext,
-    /// FAT12, FAT16 and FAT32.
-    Fat,
-    /// exFAT.
-    ExFat,
     /// NTFS.
     Ntfs,
 }
 
 impl Foreign {
     /// Opens the free map of the volume on all of `device`, clean or not. Call
-    /// [`ForeignFree::trusted`] before relying on it.
-    pub fn free_map(self, device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
+    /// [`BlockFreeMap::trusted`] before relying on it.
+    pub fn free_map(self, device: Arc<dyn BlockDevice>) -> Result<BlockFreeMap> {
         match self {
             Self::Ext => ext::open(device),
-            Self::Fat => fat::open(device),
-            Self::ExFat => exfat::open(device),
             Self::Ntfs => ntfs::open(device),
         }
     }

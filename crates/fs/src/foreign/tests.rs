@@ -5,25 +5,23 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::fixture::{
-    ExtSums, LEN, Width, exfat, ext, fat, ntfs, protect_page, seal_exfat, seal_ext,
-};
+use super::fixture::{ExtSums, LEN, ext, ntfs, protect_page, seal_ext};
 use super::layout::ext::{SuperblockRaw, incompatible, read_only};
 use super::layout::ntfs::{RestartAreaRaw, RestartPageRaw, volume_flags};
-use super::{Foreign, ForeignFree};
+use super::{BlockFreeMap, Foreign};
 use crate::{FreeMap, FreeMapExt};
 use bandsaw_core::device::Memory;
 use bandsaw_core::{Error, Kind, Result};
 
 const EXT: usize = 1024;
 
-fn open(kind: Foreign, bytes: &[u8]) -> Result<ForeignFree> {
+fn open(kind: Foreign, bytes: &[u8]) -> Result<BlockFreeMap> {
     kind.free_map(Arc::new(Memory::from(bytes.to_vec())))
 }
 
 fn refused(kind: Foreign, bytes: &[u8]) -> Error {
     open(kind, bytes)
-        .and_then(ForeignFree::trusted)
+        .and_then(BlockFreeMap::trusted)
         .unwrap_err()
 }
 
@@ -154,155 +152,6 @@ fn ext_that_was_never_initialised_is_used_where_unsure() {
 }
 
 #[test]
-fn fat_is_free_where_entries_are_zero() {
-    for (width, used, start, size, end) in [
-        (Width::Fat12, 10..30, (1 + 4 + 32) * 512, 2048, 502),
-        (Width::Fat16, 11..31, (1 + 64 + 32) * 512, 512, 8095),
-        (Width::Fat32, 2..33, (32 + 32) * 512, 512, 1984),
-    ] {
-        let bytes = fat(width, used.clone());
-        let (first, last) = (used.start as u64 - 2, used.end as u64 - 2);
-        let expected = blocks(start, size, &[0..first, last..end]);
-        let expected: Vec<_> = expected.into_iter().filter(|run| !run.is_empty()).collect();
-        assert_eq!(runs(Foreign::Fat, &bytes), expected, "{width:?}");
-    }
-}
-
-#[test]
-fn fat_is_free_only_if_both_tables_say_so() {
-    for (width, second, entry) in [
-        (Width::Fat12, 3 * 512, 75),
-        (Width::Fat16, 33 * 512, 100),
-        (Width::Fat32, 48 * 512, 200),
-    ] {
-        let mut bytes = fat(width, 2..4);
-        let before: u64 = runs(Foreign::Fat, &bytes)
-            .iter()
-            .map(|run| run.end - run.start)
-            .sum();
-        bytes[second + entry] = 0x7F;
-        let after: u64 = runs(Foreign::Fat, &bytes)
-            .iter()
-            .map(|run| run.end - run.start)
-            .sum();
-        assert!(after < before, "{width:?}");
-    }
-}
-
-#[test]
-fn unclean_fat_is_refused() {
-    // The flags of the boot sector, then the two bits of entry 1.
-    for (width, at, bits) in [
-        (Width::Fat12, 0x25, 1),
-        (Width::Fat12, 0x25, 2),
-        (Width::Fat16, 0x25, 1),
-        (Width::Fat16, 512 + 3, 0x80),
-        (Width::Fat16, 512 + 3, 0x40),
-        (Width::Fat32, 0x41, 1),
-        (Width::Fat32, 32 * 512 + 7, 0x08),
-        (Width::Fat32, 32 * 512 + 7, 0x04),
-    ] {
-        let mut bytes = fat(width, 2..10);
-        bytes[at] ^= bits;
-        assert_eq!(
-            refused(Foreign::Fat, &bytes).kind(),
-            Kind::Conflict,
-            "{width:?} at {at:#x}"
-        );
-    }
-}
-
-#[test]
-fn fat_that_does_not_add_up_is_refused() {
-    for (width, at, value) in [
-        (Width::Fat12, 0x0B, [0x01, 0x00]),
-        (Width::Fat12, 0x0D, [0, 1]),
-        (Width::Fat12, 0x0D, [3, 1]),
-        (Width::Fat12, 0x0E, [0, 0]),
-        (Width::Fat12, 0x10, [0, 0]),
-        (Width::Fat12, 0x13, [0xFF, 0xFF]),
-        (Width::Fat12, 0x16, [1, 0]),
-        (Width::Fat16, 0x16, [1, 0]),
-        (Width::Fat32, 0x2C, [0, 0]),
-        (Width::Fat32, 0x2C, [50, 0]),
-        (Width::Fat32, 0x24, [1, 0]),
-        (Width::Fat32, 0x28, [0x85, 0]),
-        (Width::Fat32, 32 * 512, [0xF0, 0xFF]),
-    ] {
-        let mut bytes = fat(width, 2..10);
-        bytes[at..at + 2].copy_from_slice(&value);
-        assert_eq!(
-            refused(Foreign::Fat, &bytes).kind(),
-            Kind::Corrupt,
-            "{width:?} at {at:#x}"
-        );
-    }
-}
-
-#[test]
-fn exfat_is_free_where_bits_are_clear() {
-    let bytes = exfat(2..20);
-    assert_eq!(
-        runs(Foreign::ExFat, &bytes),
-        blocks(40 * 512, 1024, std::slice::from_ref(&(18..1004)))
-    );
-}
-
-#[test]
-fn exfat_out_of_order_or_wrong_is_refused() {
-    for flag in [2, 4] {
-        let mut bytes = exfat(2..20);
-        bytes[0x6A] |= flag;
-        assert_eq!(refused(Foreign::ExFat, &bytes).kind(), Kind::Conflict);
-    }
-    for (at, value) in [
-        (0x49, 0),
-        (0x50, 1),
-        (0x54, 1),
-        (0x58, 30),
-        (0x5C, 0xFF),
-        (0x60, 1),
-        (0x69, 2),
-        (0x6C, 8),
-        (0x6D, 99),
-    ] {
-        let mut bytes = exfat(2..20);
-        bytes[at] = value;
-        seal_exfat(&mut bytes);
-        assert_eq!(
-            refused(Foreign::ExFat, &bytes).kind(),
-            Kind::Corrupt,
-            "{at:#x}"
-        );
-    }
-    let mut bytes = exfat(2..20);
-    bytes[0x6E] = 2;
-    seal_exfat(&mut bytes);
-    assert_eq!(refused(Foreign::ExFat, &bytes).kind(), Kind::Unsupported);
-    let mut bytes = exfat(2..20);
-    bytes[0x64] ^= 1;
-    assert!(
-        refused(Foreign::ExFat, &bytes)
-            .message()
-            .contains("checksum")
-    );
-    // Bitmap, table and directory must be used, and the bitmap must have its full length.
-    for used in [3..20, 2..3, 5..20] {
-        assert_eq!(refused(Foreign::ExFat, &exfat(used)).kind(), Kind::Corrupt);
-    }
-    let directory = 40 * 512 + 2 * 1024;
-    for (at, value) in [(0, 0), (0x18, 9), (0x14, 0xFF), (0x17, 0xFF), (1, 1)] {
-        let mut bytes = exfat(2..20);
-        bytes[directory + at] = value;
-        assert_eq!(
-            refused(Foreign::ExFat, &bytes).kind(),
-            Kind::Corrupt,
-            "{at:#x}"
-        );
-    }
-}
-
-#[test]
 fn ntfs_is_free_where_bits_are_clear() {
     let expected = blocks(0, 4096, &[1..4, 8..9, 10..20, 30..100, 101..110, 112..255]);
     assert_eq!(runs(Foreign::Ntfs, &ntfs(0, &[])), expected);
@@ -394,9 +243,6 @@ fn ntfs_with_a_cluster_of_a_file_free_is_refused() {
 fn short_devices_are_refused() {
     let volumes = [
         (Foreign::Ext, ext(ExtSums::All, 100..120)),
-        (Foreign::Fat, fat(Width::Fat12, 2..10)),
-        (Foreign::Fat, fat(Width::Fat32, 2..10)),
-        (Foreign::ExFat, exfat(2..20)),
         (Foreign::Ntfs, ntfs(0, &[])),
     ];
     for (kind, bytes) in volumes {

@@ -7,13 +7,10 @@ use super::layout::{FILE_LOCKED, FINDER_INVISIBLE, LAYER, Object, cnid, timestam
 use super::{HfsVolume, names};
 use crate::{
     Attributes, Entry, FINDER_INFO, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_HIDDEN,
-    UNKNOWN_OWNER, VolumeInfo,
+    UF_IMMUTABLE, UNKNOWN_OWNER, VolumeInfo,
 };
 use bandsaw_core::device::{BlockDevice, Memory};
 use bandsaw_core::{Error, Result};
-
-/// BSD flag of a locked file.
-const UF_IMMUTABLE: u32 = 0x2;
 
 impl FileSystem for HfsVolume {
     fn volume(&self) -> VolumeInfo {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::ext::{SUPERBLOCK, SuperblockRaw};
-use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
 use crate::bitmap::{count_clear, run_at, set_bits};
+use crate::block_map::{BlockFreeMap, BlockMap, MapEntry, MapReader};
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt};
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
@@ -22,7 +22,7 @@ use superblock::{Group, Superblock};
 const LAYER: &str = "ext block bitmap";
 
 /// Opens the free map of the volume on all of `device`.
-pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
+pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<BlockFreeMap> {
     let mut raw = SuperblockRaw::new_zeroed();
     device
         .info()
@@ -43,7 +43,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         free: 0,
     };
     ext.look_at_groups()?;
-    Ok(ForeignFree::new(LAYER, geometry, ext, disorder))
+    Ok(BlockFreeMap::new(LAYER, geometry, ext, disorder))
 }
 
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl MapReader for Ext {
         }
     }
 
-    fn check(&self, map: &ForeignFree) -> Result<()> {
+    fn check(&self, map: &BlockFreeMap) -> Result<()> {
         if self.free != self.superblock.free {
             let message = format!(
                 "the superblock records {} free blocks, but the group descriptors record {}; run \

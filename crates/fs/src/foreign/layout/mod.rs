@@ -1,9 +1,7 @@
 //! On-disk structures parsed into validated types. Each file cites its section of
 //! `docs/formats/foreign.md`.
 
-pub(crate) mod exfat;
 pub(crate) mod ext;
-pub(crate) mod fat;
 pub(crate) mod ntfs;
 
 /// Returns 2 to the power of `shift`, which comes from a disk; `None` on overflow.

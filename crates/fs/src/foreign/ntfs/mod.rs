@@ -15,7 +15,7 @@ use super::layout::ntfs::{
     Boot, BootRaw, NO_CLIENT, RestartAreaRaw, RestartPageRaw, VOLUME_IS_CLEAN,
     VolumeInformationRaw, attribute, record as number, volume_flags,
 };
-use super::map::{BlockMap, ForeignFree, MapEntry, MapReader};
+use crate::block_map::{BlockFreeMap, BlockMap, MapEntry, MapReader};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
@@ -33,7 +33,7 @@ const RECORDS: usize = 256 << 10;
 const LOG_PAGE: usize = 4096;
 
 /// Opens the free map of the volume on all of `device`.
-pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
+pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<BlockFreeMap> {
     let mut raw = BootRaw::new_zeroed();
     device.info().check(LAYER, 0, size_of::<BootRaw>() as u64)?;
     device.read_at(0, raw.as_mut_bytes())?;
@@ -77,7 +77,7 @@ pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<ForeignFree> {
         bitmap,
         log,
     };
-    Ok(ForeignFree::new(
+    Ok(BlockFreeMap::new(
         LAYER,
         geometry,
         ntfs,
@@ -245,7 +245,7 @@ struct Ntfs {
 
 impl Ntfs {
     /// Fails if the map has a cluster of any file as free.
-    fn check_files(&self, map: &ForeignFree) -> Result<()> {
+    fn check_files(&self, map: &BlockFreeMap) -> Result<()> {
         let (volume, size) = (&self.volume, self.volume.boot.record_size);
         let records = volume.table.initialised / size as u64;
         if records > MAX_RECORDS {
@@ -275,7 +275,7 @@ impl Ntfs {
     }
 }
 
-fn check_runs(map: &ForeignFree, runs: &[ClusterRun], what: &str) -> Result<()> {
+fn check_runs(map: &BlockFreeMap, runs: &[ClusterRun], what: &str) -> Result<()> {
     runs.iter()
         .filter_map(|run| Some((run.start?, run.count)))
         .try_for_each(|(start, count)| map.check_used(start, count, what))
@@ -289,7 +289,7 @@ impl MapReader for Ntfs {
         Ok(MapEntry::Bits(bits))
     }
 
-    fn check(&self, map: &ForeignFree) -> Result<()> {
+    fn check(&self, map: &BlockFreeMap) -> Result<()> {
         let copy = self.volume.file(number::TABLE_COPY)?;
         if copy.runs.first().and_then(|run| run.start) != Some(self.volume.boot.table_copy) {
             return Err(wrong(

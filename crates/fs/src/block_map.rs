@@ -1,5 +1,5 @@
-//! A free map of blocks, or clusters, that is read on demand: the common part of the file systems
-//! in this module.
+//! A free map of blocks, or clusters, that is read on demand: the common part of the file systems that are
+//! not Apple's.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,22 +14,26 @@ use bandsaw_core::{Error, Kind, Result};
 /// The layout of the blocks. The fields were checked against the device: the last block is within
 /// it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BlockMap {
+pub(crate) struct BlockMap {
     /// Offset of block 0 of the map on the volume, in bytes.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Block size in bytes.
-    pub(super) block_size: u64,
+    pub(crate) block_size: u64,
     /// Number of blocks of the map.
-    pub(super) blocks: u64,
+    pub(crate) blocks: u64,
     /// Number of blocks of a piece of the map, of which the last may have fewer. Not 0, and a
     /// multiple of 8.
-    pub(super) per_piece: u64,
+    pub(crate) per_piece: u64,
 }
 
 /// A piece of a map.
 #[derive(Debug)]
-pub(super) enum MapEntry {
+pub(crate) enum MapEntry {
     /// All of its blocks are used, or their state is unknown.
+    #[cfg_attr(
+        not(feature = "foreign"),
+        allow(dead_code, reason = "FAT and exFAT know the state of every cluster")
+    )]
     Used,
     /// A bit for each block, set if it is used; the first block is the lowest bit of the first
     /// byte.
@@ -37,19 +41,19 @@ pub(super) enum MapEntry {
 }
 
 /// The format-specific access to a map.
-pub(super) trait MapReader: fmt::Debug + Send + Sync {
+pub(crate) trait MapReader: fmt::Debug + Send + Sync {
     /// Reads piece `index` of the map, which has `count` blocks. [`MapEntry::Bits`] has at least as
     /// many bits.
     fn piece(&self, index: u64, count: usize) -> Result<MapEntry>;
 
     /// Checks the plausibility of the map: counts, and the blocks of the volume's own structures,
     /// which must be used.
-    fn check(&self, map: &ForeignFree) -> Result<()>;
+    fn check(&self, map: &BlockFreeMap) -> Result<()>;
 }
 
 /// The free map of a volume.
 #[derive(Debug)]
-pub struct ForeignFree {
+pub struct BlockFreeMap {
     layer: &'static str,
     geometry: BlockMap,
     pieces: Box<dyn MapReader>,
@@ -59,8 +63,8 @@ pub struct ForeignFree {
     kept: Mutex<Option<(u64, MapEntry)>>,
 }
 
-impl ForeignFree {
-    pub(super) fn new(
+impl BlockFreeMap {
+    pub(crate) fn new(
         layer: &'static str,
         geometry: BlockMap,
         pieces: impl MapReader + 'static,
@@ -118,7 +122,7 @@ impl ForeignFree {
 
     /// Fails if one of `count` blocks from `first`, which belong to `what`, is free in the map or
     /// outside the volume.
-    pub(super) fn check_used(&self, first: u64, count: u64, what: &str) -> Result<()> {
+    pub(crate) fn check_used(&self, first: u64, count: u64, what: &str) -> Result<()> {
         let (mut block, end) = (first, first.saturating_add(count));
         if end > self.geometry.blocks {
             let message = format!(
@@ -171,7 +175,7 @@ impl ForeignFree {
     }
 }
 
-impl FreeMap for ForeignFree {
+impl FreeMap for BlockFreeMap {
     fn is_in_order(&self) -> bool {
         self.disorder.is_none()
     }
@@ -202,19 +206,19 @@ mod tests {
             })
         }
 
-        fn check(&self, map: &ForeignFree) -> Result<()> {
+        fn check(&self, map: &BlockFreeMap) -> Result<()> {
             map.check_used(50, 3, "test")
         }
     }
 
-    fn striped(disorder: Option<&'static str>) -> ForeignFree {
+    fn striped(disorder: Option<&'static str>) -> BlockFreeMap {
         let geometry = BlockMap {
             start: 100,
             block_size: 10,
             blocks: 53,
             per_piece: 16,
         };
-        ForeignFree::new("test", geometry, Striped, disorder.map(Cow::Borrowed))
+        BlockFreeMap::new("test", geometry, Striped, disorder.map(Cow::Borrowed))
     }
 
     #[test]
