@@ -28,6 +28,7 @@ use crate::fs::source::Tree;
 use crate::fs::{NewVolumeInfo, Timestamp, VolumeEncryption, VolumePlan};
 use crate::open::remote::{check_holds, url};
 use crate::open::{self, Draft, Image, NetworkOptions, NewMode};
+use crate::partition::single::SingleType;
 use crate::partition::{Scheme, gpt, single};
 use crate::progress::Progress;
 use crate::store::FileMode;
@@ -113,7 +114,7 @@ pub enum Layout {
     /// `SPUD`: an Apple partition map with one partition, the layout of images before macOS on
     /// Intel processors.
     Spud,
-    /// `MBRSPUD`: a master boot record with one partition; not for APFS.
+    /// `MBRSPUD`: a master boot record with one partition; not for APFS. Usual for FAT and exFAT.
     MbrSpud,
     /// `NONE`: no partition map, the volume is the whole disk.
     None,
@@ -469,7 +470,7 @@ impl CreateOptions {
         }
         let plan = PlannedContents {
             layout,
-            partition_type: format.partition_type(),
+            partition_type: format.single_type(),
             volume: format.plan(tree, options)?,
         };
         Ok(PreparedDisk {
@@ -522,7 +523,7 @@ fn scratch_beside(image: &Path, what: &str, len: u64, is_secret: bool) -> Result
 /// The planned contents of a disk.
 struct PlannedContents {
     layout: Layout,
-    partition_type: Uuid,
+    partition_type: SingleType,
     volume: Box<dyn VolumePlan>,
 }
 

@@ -4,14 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::create::Layout;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Changes, CowDevice, Extent, ExtentKind, FileRange, Info,
     Slice, Spill, read_only,
 };
 use crate::fs::{NewVolumeInfo, PlacedContents, VolumePlan};
+use crate::partition::single::SingleType;
 use crate::partition::{gpt, single};
 use crate::sync::Mutex;
 use crate::{Error, Result};
@@ -40,7 +39,7 @@ impl<'a> PlannedDisk<'a> {
         plan: &'a dyn VolumePlan,
         len: u64,
         layout: Layout,
-        partition_type: Uuid,
+        partition_type: impl Into<SingleType>,
         guids: gpt::Guids,
     ) -> Result<Self> {
         let metadata = blank(len, MAX_METADATA);
@@ -229,6 +228,7 @@ mod tests {
     use crate::ops::import::{FolderOptions, folder};
     use crate::progress::Silent;
     use crate::testing::Random;
+    use uuid::Uuid;
 
     /// Fills a folder with small, large, empty, sparse and linked files.
     fn fill(source: &Path) {

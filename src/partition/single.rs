@@ -29,6 +29,28 @@ const APM_STATUS: [u32; 3] = [3, 0x4000_0033, 1];
 /// Placeholder for first and last cylinder, head and sector, which are obsolete.
 const NO_CHS: [u8; 3] = [0xfe, 0xff, 0xff];
 
+/// The type of the partition in each kind of map.
+#[derive(Debug, Clone, Copy)]
+pub struct SingleType {
+    /// The type in a GPT.
+    pub guid: Uuid,
+    /// Returns the type in an MBR, by the length of the partition in bytes. `None`: an MBR has none.
+    pub mbr: Option<fn(u64) -> u8>,
+    /// True if an Apple partition map has the type.
+    pub apm: bool,
+}
+
+impl From<Uuid> for SingleType {
+    /// Returns the types of one of Apple's formats.
+    fn from(guid: Uuid) -> Self {
+        Self {
+            guid,
+            mbr: (guid == APPLE_HFS).then_some((|_| MBR_HFS) as fn(u64) -> u8),
+            apm: true,
+        }
+    }
+}
+
 /// Returns the length in bytes of the smallest disk, in blocks of `block` bytes, whose partition
 /// has room for `volume_len` bytes.
 pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> {
@@ -49,15 +71,16 @@ pub fn disk_len_for(scheme: Scheme, volume_len: u64, block: u32) -> Result<u64> 
 /// Writes a map with one partition over the whole of `disk`, which must begin with zeros; returns
 /// the partition's byte range.
 ///
-/// `type_guid` is the type as in a GPT. Fails with [`Kind::Unsupported`](crate::Kind) if the map has no
+/// Fails with [`Kind::Unsupported`](crate::Kind) if the map has no
 /// equivalent of it, with [`Kind::Limit`](crate::Kind) if the disk has more blocks than the map supports, with
 /// [`Kind::Invalid`](crate::Kind) if the disk is too small.
 pub fn create(
     scheme: Scheme,
     disk: &dyn BlockDevice,
-    type_guid: Uuid,
+    partition_type: impl Into<SingleType>,
     guids: gpt::Guids,
 ) -> Result<Range<u64>> {
+    let partition_type = partition_type.into();
     let info = disk.info();
     info.check_writable(LAYER)?;
     if info.len < disk_len_for(scheme, 1, info.block)? {
@@ -68,9 +91,12 @@ pub fn create(
         return Err(Error::invalid(LAYER, message));
     }
     match scheme {
-        Scheme::Gpt => gpt::create_single(disk, info.block, type_guid, guids),
-        Scheme::Apm => create_apm(disk, type_guid),
-        Scheme::Mbr => create_mbr(disk, type_guid),
+        Scheme::Gpt => gpt::create_single(disk, info.block, partition_type.guid, guids),
+        Scheme::Apm if !partition_type.apm => {
+            Err(no_type("an Apple partition map", partition_type))
+        }
+        Scheme::Apm => create_apm(disk, partition_type.guid),
+        Scheme::Mbr => create_mbr(disk, partition_type),
     }
 }
 
@@ -135,14 +161,18 @@ fn create_apm(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
     Ok(range)
 }
 
-fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
-    if type_guid != APPLE_HFS {
-        let kind = TypeId::Guid(type_guid).kind().into_owned();
-        return Err(Error::unsupported(
-            LAYER,
-            format!("an MBR has no partition type for {kind}; use a GPT"),
-        ));
-    }
+fn no_type(map: &str, partition_type: SingleType) -> Error {
+    let kind = TypeId::Guid(partition_type.guid).kind().into_owned();
+    Error::unsupported(
+        LAYER,
+        format!("{map} has no partition type for {kind}; use a GPT"),
+    )
+}
+
+fn create_mbr(disk: &dyn BlockDevice, partition_type: SingleType) -> Result<Range<u64>> {
+    let kind = partition_type
+        .mbr
+        .ok_or_else(|| no_type("an MBR", partition_type))?;
     let info = disk.info();
     let block = u64::from(info.block);
     let range = ALIGN..info.len - info.len % ALIGN;
@@ -157,7 +187,7 @@ fn create_mbr(disk: &dyn BlockDevice, type_guid: Uuid) -> Result<Range<u64>> {
     raw.entries[0] = MbrEntryRaw {
         status: 0,
         first_chs: NO_CHS,
-        kind: MBR_HFS,
+        kind: kind(range.end - range.start),
         last_chs: NO_CHS,
         first: first.into(),
         blocks: blocks.into(),

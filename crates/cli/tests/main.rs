@@ -18,6 +18,7 @@ mod encrypted_verbs;
 mod encrypted_volumes;
 mod encryption;
 mod evidence;
+mod fat;
 mod foreign_images;
 mod format;
 mod gate;

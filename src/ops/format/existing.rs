@@ -10,9 +10,12 @@ use crate::fs::source::Tree;
 use crate::fs::{NewVolumeInfo, Timestamp, VolumeEncryption};
 use crate::open::{self, Image, Volume};
 use crate::ops::create::{NewIds, now};
-use crate::partition::{EFI_SYSTEM, MBR_HFS, Map, Partition, Scheme, TypeId, gpt};
+use crate::partition::{EFI_SYSTEM, Map, Partition, Scheme, TypeId, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
+
+/// MBR types of FAT volumes, by size and by the way sectors are addressed.
+const FAT_TYPES: [u8; 7] = [0x01, 0x04, 0x06, 0x0b, 0x0c, 0x0e, 0xef];
 
 /// Options of a format operation.
 #[derive(Debug, Clone)]
@@ -163,12 +166,18 @@ impl<'a> Target<'a> {
             return Ok(None);
         };
         let fits = match &partition.type_id {
-            TypeId::Guid(guid) => *guid == format.partition_type(),
+            TypeId::Guid(guid) => {
+                *guid == format.partition_type() || format.is_fat() && *guid == EFI_SYSTEM
+            }
             TypeId::Name(name) if format.is_hfs() => {
                 matches!(name.as_str(), "Apple_HFS" | "Apple_HFSX")
             }
-            TypeId::Name(name) => name == "Apple_APFS",
-            TypeId::Byte(byte) => format.is_hfs() && *byte == MBR_HFS,
+            TypeId::Name(name) => format.holds_several() && name == "Apple_APFS",
+            TypeId::Byte(byte) => {
+                let len = partition.range.end - partition.range.start;
+                let types = format.mbr_type().map(|of_len| of_len(len));
+                types == Some(*byte) || format.is_fat() && FAT_TYPES.contains(byte)
+            }
         };
         if fits {
             return Ok(None);

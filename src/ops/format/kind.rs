@@ -8,12 +8,16 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::LAYER;
+use super::{LAYER, attribute_files};
 use crate::fs::apfs::build as apfs;
+use crate::fs::exfat::build as exfat;
+use crate::fs::fat::build as fat;
 use crate::fs::hfsplus::build as hfsplus;
 use crate::fs::source::Tree;
 use crate::fs::{Timestamp, VolumeEncryption, VolumePlan};
-use crate::partition::{APPLE_APFS, APPLE_HFS};
+use crate::ops::create::Layout;
+use crate::partition::single::SingleType;
+use crate::partition::{APPLE_APFS, APPLE_HFS, BASIC_DATA, MBR_HFS};
 use crate::{Error, Result};
 
 /// A file system to create.
@@ -33,6 +37,16 @@ pub enum NewFormat {
     Apfs,
     /// APFS, case-sensitive.
     ApfsCaseSensitive,
+    /// FAT12, FAT16 or FAT32, by the length of the volume.
+    Fat,
+    /// FAT12.
+    Fat12,
+    /// FAT16.
+    Fat16,
+    /// FAT32.
+    Fat32,
+    /// exFAT.
+    ExFat,
 }
 
 /// Properties of a new volume of any format.
@@ -58,13 +72,18 @@ pub struct VolumeOptions {
 
 impl NewFormat {
     /// All formats.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::HfsPlus,
         Self::HfsPlusJournaled,
         Self::Hfsx,
         Self::HfsxJournaled,
         Self::Apfs,
         Self::ApfsCaseSensitive,
+        Self::Fat,
+        Self::Fat12,
+        Self::Fat16,
+        Self::Fat32,
+        Self::ExFat,
     ];
 
     /// Returns the names of the format: the primary one first, then those of `hdiutil` and
@@ -83,6 +102,11 @@ impl NewFormat {
             ],
             Self::Apfs => &["APFS"],
             Self::ApfsCaseSensitive => &["APFS-case-sensitive", "Case-sensitive APFS", "APFSX"],
+            Self::Fat => &["FAT", "MS-DOS", "MS-DOS FAT"],
+            Self::Fat12 => &["FAT12", "MS-DOS FAT12"],
+            Self::Fat16 => &["FAT16", "MS-DOS FAT16"],
+            Self::Fat32 => &["FAT32", "MS-DOS FAT32"],
+            Self::ExFat => &["exFAT"],
         }
     }
 
@@ -92,14 +116,17 @@ impl NewFormat {
     }
 
     /// Plans a volume that holds `tree`. Fails, naming the file, if the volume cannot hold it.
-    pub fn plan(self, tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
+    pub fn plan(self, mut tree: Tree, options: VolumeOptions) -> Result<Box<dyn VolumePlan>> {
+        if self.is_fat() || self == Self::ExFat {
+            attribute_files::add(&mut tree)?;
+        }
         if !options.more_volumes.is_empty() && !self.holds_several() {
             return Err(Error::invalid(
                 LAYER,
                 format!("{self} has one volume; APFS can have several"),
             ));
         }
-        if options.encryption.is_some() && self.is_hfs() {
+        if options.encryption.is_some() && !self.holds_several() {
             let message =
                 format!("{self} volumes cannot be encrypted; use APFS, or encrypt the image");
             return Err(Error::invalid(LAYER, message));
@@ -109,6 +136,36 @@ impl NewFormat {
                 Ok(Box::new(hfsplus::Plan::new(tree, self.hfsplus(options))?))
             }
             Self::Apfs | Self::ApfsCaseSensitive => self.plan_apfs(tree, options),
+            Self::Fat | Self::Fat12 | Self::Fat16 | Self::Fat32 => {
+                let options = fat::Options {
+                    name: options.name,
+                    width: self.fat_width(),
+                    block_size: options.block_size,
+                    created: options.created,
+                    latest: options.latest,
+                    serial: serial(options.id),
+                };
+                Ok(Box::new(fat::Plan::new(tree, options)?))
+            }
+            Self::ExFat => {
+                let options = exfat::Options {
+                    name: options.name,
+                    block_size: options.block_size,
+                    created: options.created,
+                    latest: options.latest,
+                    serial: serial(options.id),
+                };
+                Ok(Box::new(exfat::Plan::new(tree, options)?))
+            }
+        }
+    }
+
+    const fn fat_width(self) -> Option<fat::Width> {
+        match self {
+            Self::Fat12 => Some(fat::Width::Fat12),
+            Self::Fat16 => Some(fat::Width::Fat16),
+            Self::Fat32 => Some(fat::Width::Fat32),
+            _ => None,
         }
     }
 
@@ -149,7 +206,7 @@ impl NewFormat {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
                 hfsplus::number_of(tree, &self.hfsplus(options.clone()), node)
             }
-            Self::Apfs | Self::ApfsCaseSensitive => Ok(0),
+            _ => Ok(0),
         }
     }
 
@@ -203,13 +260,71 @@ impl NewFormat {
         )
     }
 
+    /// Returns true for FAT12, FAT16 and FAT32.
+    pub const fn is_fat(self) -> bool {
+        matches!(self, Self::Fat | Self::Fat12 | Self::Fat16 | Self::Fat32)
+    }
+
     /// Returns the GPT type of a partition that holds the format.
     pub const fn partition_type(self) -> Uuid {
         match self {
             Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => APPLE_HFS,
             Self::Apfs | Self::ApfsCaseSensitive => APPLE_APFS,
+            Self::Fat | Self::Fat12 | Self::Fat16 | Self::Fat32 | Self::ExFat => BASIC_DATA,
         }
     }
+
+    /// Returns the type of a single partition in each kind of map.
+    pub(crate) fn single_type(self) -> SingleType {
+        SingleType {
+            guid: self.partition_type(),
+            mbr: self.mbr_type(),
+            apm: self.is_hfs() || self.holds_several(),
+        }
+    }
+
+    /// Returns the MBR type of a partition by its length in bytes. `None`: an MBR has none.
+    pub(crate) fn mbr_type(self) -> Option<fn(u64) -> u8> {
+        /// Length in bytes from which the type of FAT16 is another.
+        const LARGE: u64 = 32 << 20;
+        const FAT12: u8 = 0x01;
+        const FAT32: u8 = 0x0b;
+        const SMALL_FAT16: u8 = 0x04;
+        const FAT16: u8 = 0x06;
+        const EXFAT: u8 = 0x07;
+        let of_len: fn(u64) -> u8 = match self {
+            Self::HfsPlus | Self::HfsPlusJournaled | Self::Hfsx | Self::HfsxJournaled => {
+                |_| MBR_HFS
+            }
+            Self::Apfs | Self::ApfsCaseSensitive => return None,
+            Self::Fat12 => |_| FAT12,
+            Self::Fat16 => |len| if len < LARGE { SMALL_FAT16 } else { FAT16 },
+            Self::Fat32 => |_| FAT32,
+            Self::Fat => |len| match fat::width_of(len) {
+                fat::Width::Fat12 => FAT12,
+                fat::Width::Fat16 if len < LARGE => SMALL_FAT16,
+                fat::Width::Fat16 => FAT16,
+                fat::Width::Fat32 => FAT32,
+            },
+            Self::ExFat => |_| EXFAT,
+        };
+        Some(of_len)
+    }
+
+    /// Returns the layout of a disk that is created for the format.
+    pub const fn usual_layout(self) -> Layout {
+        match self.partition_type().as_u128() == BASIC_DATA.as_u128() {
+            true => Layout::MbrSpud,
+            false => Layout::Gptspud,
+        }
+    }
+}
+
+/// Returns the serial number of a volume with an identifier.
+const fn serial(id: Uuid) -> u32 {
+    let (number, _) = id.as_u64_pair();
+    // Its upper half is as random as the rest.
+    (number >> 32) as u32
 }
 
 impl fmt::Display for NewFormat {

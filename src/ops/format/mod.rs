@@ -1,5 +1,6 @@
 //! Creation of volumes: the formats, and formatting of an existing disk.
 
+mod attribute_files;
 mod existing;
 mod kind;
 

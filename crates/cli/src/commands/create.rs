@@ -78,7 +78,8 @@ pub(crate) struct Create {
     /// Set the file system, such as apfs, hfs+ or none
     ///
     /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
-    /// (case-sensitive), hfsx+j, and hdiutil's other names for these. The default with --from,
+    /// (case-sensitive), hfsx+j, fat (or fat12, fat16, fat32), exfat, and hdiutil's other names for
+    /// these. FAT and exFAT hold neither links nor permissions. The default with --from,
     /// --volname or --encrypt-volume is apfs, or hfs+ if the disk is too small for APFS or
     /// --block-size requires it.
     #[arg(long, value_name = "FS")]
@@ -100,9 +101,9 @@ pub(crate) struct Create {
     pub(crate) from: Option<PathBuf>,
     /// Set the partition map: gptspud, spud, mbrspud or none
     ///
-    /// gptspud is a GUID partition table (GPT) with one partition, the default if there is a
-    /// volume; spud is an Apple partition map; mbrspud is a master boot record, which cannot hold
-    /// APFS; with none the volume takes the whole disk.
+    /// gptspud is a GUID partition table (GPT) with one partition, the default for Apple's file
+    /// systems; spud is an Apple partition map, which cannot hold FAT and exFAT; mbrspud is a master
+    /// boot record, their default, which cannot hold APFS; with none the volume takes the whole disk.
     #[arg(long, value_name = "LAYOUT")]
     pub(crate) layout: Option<Layout>,
     /// Set the allocation block size, a power of two from 512
@@ -379,7 +380,7 @@ impl Create {
             _ => self.usual_format(output)?,
         };
         Ok(Some(NewVolume {
-            layout: self.layout.unwrap_or_default(),
+            layout: self.layout.unwrap_or(format.usual_layout()),
             name: self.volname.clone().unwrap_or_else(|| self.default_name()),
             format,
             block_size: self

@@ -42,7 +42,8 @@ pub(crate) struct Format {
     /// Set the file system, such as hfs+ or apfs
     ///
     /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
-    /// (case-sensitive), hfsx+j, and hdiutil's other names for these. The default is hfs+, or apfs
+    /// (case-sensitive), hfsx+j, fat (or fat12, fat16, fat32), exfat, and hdiutil's other names for
+    /// these. The default is hfs+, or apfs
     /// with --encrypt-volume.
     #[arg(long, value_name = "FS")]
     fs: Option<NewFormat>,

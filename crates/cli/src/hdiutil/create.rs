@@ -25,10 +25,10 @@ const OPTIONS: &str = "
 -srcfolder -srcdir *folder* | done | copies the contents of the folder into the volume; a bundle such as an application, or each of several sources, as one item
 -srcdevice *device* | done | copies this disk or partition, or a file that contains one
 -volname *name* | done | the name of the volume; by default untitled, or the name of the folder
--fs *name*{APFS|Case-sensitive APFS|HFS+|JHFS+|HFSX|JHFS+X} | done | APFS by default; HFS+, JHFS+, HFSX, JHFS+X and APFS, also case-sensitive; FAT, ExFAT and UDF are refused
+-fs *name*{APFS|Case-sensitive APFS|HFS+|JHFS+|HFSX|JHFS+X|MS-DOS|MS-DOS FAT12|MS-DOS FAT16|MS-DOS FAT32|ExFAT} | done | APFS by default; HFS+, JHFS+, HFSX, JHFS+X and APFS, also case-sensitive; MS-DOS, also with FAT12, FAT16 or FAT32, and ExFAT; UDF is refused
 -type *UDIF, SPARSE or SPARSEBUNDLE*{UDIF|SPARSE|SPARSEBUNDLE} | done | the type of an image without a source; by default from the name
 -format *code*{UDRW|UDRO|UDCO|UDZO|UDBZ|ULFO|ULMO|UDTO|UDSP|UDSB} | done | the format of an image with a source; UDZO by default
--layout *name*{GPTSPUD|SPUD|MBRSPUD|NONE} | done | GPTSPUD, SPUD, MBRSPUD or NONE; layouts of CDs are refused
+-layout *name*{GPTSPUD|SPUD|MBRSPUD|NONE} | done | MBRSPUD by default for MS-DOS and ExFAT, else GPTSPUD; GPTSPUD, SPUD, MBRSPUD or NONE; layouts of CDs are refused
 -imagekey -tgtimagekey *key=value*{sparse-band-size=|zlib-level=} | done | sparse-band-size in sectors, zlib-level (6 if not given); others are ignored
 -stdinpass | done | reads the new passphrase from standard input, up to a NUL
 -partitionType *type* | ignored | the partition type follows from the file system
@@ -155,12 +155,10 @@ fn len(call: &Call) -> Outcome<Option<u64>> {
 fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
     let only_layout =
         call.has("layout") && !call.has("fs") && !call.has("volname") && sources.is_empty();
-    let layout: Layout = call
-        .value("layout")
-        .map_or(Ok(Layout::Gptspud), str::parse)?;
+    let layout: Option<Layout> = call.value("layout").map(str::parse).transpose()?;
     if only_layout {
         return match layout {
-            Layout::None => Ok(None),
+            Some(Layout::None) => Ok(None),
             _ => Err(usage(
                 "-layout alone (a partition without a volume) is not supported; add -fs".to_owned(),
             )),
@@ -193,7 +191,7 @@ fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
         ),
     };
     Ok(Some(NewVolume {
-        layout,
+        layout: layout.unwrap_or(format.usual_layout()),
         name,
         format,
         block_size: None,

@@ -29,7 +29,7 @@ const CREATE: &str = "
 -format -f *code*{RAW|ASIF|UDSB|UDRO|UDZO|ULFO|ULMO} | done | RAW (the default of blank), ASIF, UDSB; with from UDRO, UDZO, ULFO, ULMO too
 -size -s *size* | done | the size of the disk: 10g is 10^10 bytes, 10Gi is binary, a bare number is bytes
 -volumeName -n *name* | done | untitled by default
--fs *name*{APFS|Case-sensitive APFS|HFS+|JHFS+|HFSX|JHFS+X|None} | done | APFS by default; HFS+ and its variants, None; ExFAT and MS-DOS are refused
+-fs *name*{APFS|Case-sensitive APFS|HFS+|JHFS+|HFSX|JHFS+X|MS-DOS|MS-DOS FAT32|ExFAT|None} | done | APFS by default; HFS+ and its variants, MS-DOS and its variants, ExFAT, None
 -encrypt -e | done | encrypts the new image with AES-256
 -shadow *file* | done | the new image is a layer over the source
 ";
