@@ -86,8 +86,6 @@ fn is_mfs(head: &[u8]) -> bool {
         && (1..=27).contains(&block[36])
 }
 
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

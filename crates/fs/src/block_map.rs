@@ -30,10 +30,6 @@ pub(crate) struct BlockMap {
 #[derive(Debug)]
 pub(crate) enum MapEntry {
     /// All of its blocks are used, or their state is unknown.
-    #[cfg_attr(
-        not(feature = "foreign"),
-        allow(dead_code, reason = "FAT and exFAT know the state of every cluster")
-    )]
     Used,
     /// A bit for each block, set if it is used; the first block is the lowest bit of the first
     /// byte.
