@@ -32,6 +32,7 @@ pub mod iso9660;
 mod loss;
 mod mode_type;
 mod open_volume_methods;
+mod recovered;
 mod repair_step;
 mod resize;
 pub mod source;
@@ -58,6 +59,10 @@ pub use change::{
 };
 pub use free::{FreeMap, FreeMapExt, FreeRuns};
 pub use loss::{Loss, Losses, Lost};
+pub use recovered::{
+    Certainty, EachRecovered, FoundRun, LossReason, LostRange, RecordSource, RecoveredFile,
+    RecoverySummary,
+};
 pub use repair_step::RepairStep;
 pub use resize::{ResizeVolume, SizeLimits};
 #[cfg(feature = "testing")]

@@ -33,6 +33,7 @@ const COVERED: &[&str] = &[
     "crates/fs/src/hfsplus/repair/rewrite.rs: a file of the volume header, with tests beside it",
     "crates/fs/src/hfsplus/write/buffer.rs: private pages of a writer, with tests beside it",
     "crates/fs/src/hfsplus/write/file.rs: tests/layer_suites.rs",
+    "crates/fs/src/recovered/masked.rs: read-only, with tests beside it",
     "crates/python/src/file_object.rs: tests of the wheel read and write through it",
     "src/container/asif/mod.rs: tests/asif/mod.rs",
     "src/container/raw.rs: tests/containers_suites.rs",

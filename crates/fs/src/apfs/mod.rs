@@ -27,6 +27,7 @@ mod names;
 mod object;
 mod omap;
 mod projected_free;
+mod recover;
 mod snapshots;
 mod store;
 mod stream;
@@ -50,6 +51,7 @@ pub use free::free_map_of;
 pub use fuzz_api::{
     read_keybag_bytes, read_node, read_record, reseal, sample, sample_keybag, sample_records,
 };
+pub use recover::ApfsRecovery;
 pub use summary::{Label, Locking, Snapshot, Summary};
 pub use volume::Apfs;
 pub use write::{ApfsMut, ContainerMut, OlderCheckpoint, WriteOptions};

@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::HfsPlus;
-use super::extents::{ForkDevice, Owner};
-use super::layout::{Cnid, Extent, HEADER_OFFSET, VolumeHeaderRaw, fork_type};
+use super::extents::{ForkDevice, ForkSpace, Owner};
+use super::layout::{
+    Cnid, Extent, ExtentsRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, fork_type,
+};
 use super::write::run_in;
 use crate::free::{FreeMap, free_blocks};
 use bandsaw_core::device::{BlockDevice, ExtentKind};
@@ -52,10 +54,32 @@ impl HfsPlusFree {
 impl HfsPlus {
     /// Returns the map of the volume's free space.
     pub fn free_map(&self) -> Result<HfsPlusFree> {
-        let (header, block_size) = (&self.header, u64::from(self.header.block_size));
-        let owner = Owner::Special("allocation file");
         let more = &mut |block| self.overflow.get(Cnid::ALLOCATION, fork_type::DATA, block);
-        let file = self.space.fork(&header.raw.allocation_file, &owner, more)?;
+        let in_order = self.clean && self.problems.is_empty();
+        HfsPlusFree::of(&self.space, &self.header, self.start, in_order, more)
+    }
+
+    /// Returns the map of a volume whose trees cannot be read, if its header has all extents of the map.
+    pub(super) fn bitmap_of(
+        space: &ForkSpace,
+        header: &VolumeHeader,
+        start: u64,
+    ) -> Result<HfsPlusFree> {
+        HfsPlusFree::of(space, header, start, false, &mut |_| Ok(None))
+    }
+}
+
+impl HfsPlusFree {
+    fn of(
+        space: &ForkSpace,
+        header: &VolumeHeader,
+        start: u64,
+        in_order: bool,
+        more: &mut dyn FnMut(u32) -> Result<Option<ExtentsRaw>>,
+    ) -> Result<Self> {
+        let block_size = u64::from(header.block_size);
+        let owner = Owner::Special("allocation file");
+        let file = space.fork(&header.raw.allocation_file, &owner, more)?;
         let needed = u64::from(header.total_blocks).div_ceil(8);
         if file.len() < needed {
             let message = format!(
@@ -67,16 +91,16 @@ impl HfsPlus {
         }
         let head = (HEADER_OFFSET + size_of::<VolumeHeaderRaw>() as u64).div_ceil(block_size);
         // A valid bitmap marks the blocks of the headers as used as well.
-        let last = self.space.device.info().len.saturating_sub(HEADER_OFFSET) / block_size;
+        let last = space.device.info().len.saturating_sub(HEADER_OFFSET) / block_size;
         let end =
             u32::try_from(last).map_or(header.total_blocks, |last| last.min(header.total_blocks));
-        Ok(HfsPlusFree {
+        Ok(Self {
             file,
-            start: self.start,
+            start,
             block_size,
             total: header.total_blocks,
             blocks: u32::try_from(head).unwrap_or(end).min(end)..end,
-            in_order: self.clean && self.problems.is_empty(),
+            in_order,
             kept: Mutex::default(),
         })
     }

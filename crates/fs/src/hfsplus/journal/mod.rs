@@ -80,6 +80,11 @@ pub(super) fn is_transient(device: &dyn BlockDevice, header: &VolumeHeader) -> b
 }
 
 impl Journal {
+    /// Returns the bytes of the volume that hold its transactions, old ones among them.
+    pub(super) fn ring(&self) -> std::ops::Range<u64> {
+        self.at + u64::from(self.header_size)..self.at + self.size
+    }
+
     /// Returns the journal of a volume, `None` if it was never used.
     pub(super) fn find(
         device: &Arc<dyn BlockDevice>,
