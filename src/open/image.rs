@@ -177,6 +177,19 @@ impl Image {
         found.map_err(|error| error.in_file(&self.path))
     }
 
+    /// Returns the selected volume as [`volume`](Self::volume) does, and the number of the selected
+    /// volume within it if it is a container and a selector names one.
+    pub fn volume_and_number(
+        &self,
+        which: Option<&VolumeSelector>,
+    ) -> Result<(&Volume, Option<u32>)> {
+        let found = match which {
+            None => volume::first_known(self.volumes()).map(|volume| (volume, None)),
+            Some(selector) => volume::selected(self.volumes(), selector),
+        };
+        found.map_err(|error| error.in_file(&self.path))
+    }
+
     /// Opens the selected volume; without a selector, the first readable one. An encrypted one
     /// stays locked, see [`file_system_as`](Self::file_system_as).
     pub fn file_system(&self, which: Option<&VolumeSelector>) -> Result<Arc<dyn FileSystem>> {

@@ -1,4 +1,4 @@
-//! Differences between volumes, and manifests and timelines of all files of an image.
+//! Differences between volumes, manifests and timelines of all files of an image, and deleted files.
 //!
 //! | topic | file |
 //! | --- | --- |
@@ -10,6 +10,7 @@
 //! | manifests: written, read, compared with an image | `manifest.rs`, `reader.rs`, `verify.rs` |
 //! | files for sleuthkit, plaso and Timesketch | `bodyfile.rs`, `timeline.rs` |
 //! | dates in text | `time.rs` |
+//! | deleted files, and files of damaged volumes | `recover/` |
 //!
 //! Nothing here writes to an image.
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod locator;
 mod manifest;
 mod reader;
 mod record;
+mod recover;
 mod time;
 mod timeline;
 mod verify;
@@ -33,6 +35,10 @@ pub use diff::{
     page::{PageTitle, html},
 };
 pub use manifest::{ManifestFormat, ManifestSummary, write_manifest};
+pub use recover::{
+    Extractor, FileEntry, LossEntry, Recovered, RecoverySink, ReportFormat, ReportWriter, RunEntry,
+    Selection, VolumeEntry, recover,
+};
 pub use timeline::{TimelineSummary, write_timeline};
 pub use verify::{Mismatch, MismatchKind, VerifiedManifest, verify};
 
