@@ -7,8 +7,8 @@ use super::layer::ArchiveLayer;
 use super::layer::Layer;
 use super::opening::Opening;
 use super::remote::{self, RemoteTarget};
-use super::{NetworkOptions, OpenOptions, look_at};
-use crate::crypt::aea::{Archive, ArchiveDescription, ArchiveKeys, LockedArchive};
+use super::{Keys, NetworkOptions, OpenOptions, look_at};
+use crate::crypt::aea::{Archive, ArchiveDescription, ArchiveKey, ArchiveKeys, LockedArchive};
 use crate::device::{Access, BlockDevice};
 use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Result};
@@ -33,7 +33,7 @@ impl Opening<'_> {
             return Err(Error::new(Kind::ReadOnly, LAYER, message));
         }
         let keys = match self.options.keys {
-            Some(keys) => keys.archive_keys(&description)?,
+            Some(keys) => self.keys_of(&description, keys)?,
             None => ArchiveKeys::default(),
         };
         let archive = Arc::new(Archive::new(file, locked.unlock(&keys)?));
@@ -47,6 +47,21 @@ impl Opening<'_> {
             });
         }
         Ok(archive)
+    }
+
+    /// Returns the keys of an archive: those that are known, or the private key of system software from the
+    /// address in the metadata.
+    fn keys_of(&self, archive: &ArchiveDescription, keys: &dyn Keys) -> Result<ArchiveKeys> {
+        let mut known = keys.archive_keys(archive)?;
+        if known.key.is_none() && archive.has_wrapped_key && keys.may_fetch_key() {
+            let Some(url) = &archive.key_url else {
+                let message = "the metadata has no address of the private key";
+                return Err(Error::new(Kind::NotFound, LAYER, message));
+            };
+            let key = remote::private_key(url, self.options.network)?;
+            known.key = Some(ArchiveKey::Private(key));
+        }
+        Ok(known)
     }
 
     /// Returns true if a layer of the image is encrypted, or the archive around it.

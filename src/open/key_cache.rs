@@ -52,6 +52,10 @@ impl Keys for CachedKeys<'_> {
         }
     }
 
+    fn may_fetch_key(&self) -> bool {
+        self.keys.may_fetch_key()
+    }
+
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>> {
         let mut known = self.volumes.lock();
         if let Some(key) = known.get(&volume.name) {

@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zeroize::Zeroizing;
+
 use super::{LAYER, OpenOptions, archive_member, snapshot};
 use crate::address::{self, UrlPrefix};
 use crate::container::{Format, sparsebundle};
+use crate::crypt::aea::P256PrivateKey;
 use crate::device::{Access, BlockDevice};
 use crate::store::{FlushTo, Local, Objects, Remote, RemoteOptions, Status, Store};
 use crate::{Error, Kind, Result};
@@ -232,6 +235,39 @@ pub(super) fn find(path: &Path, options: &OpenOptions<'_>) -> Result<Option<Remo
     }
 }
 
+/// Maximum length of the answer with a private key, in bytes.
+const MAX_KEY: usize = 64 << 10;
+
+/// Fetches the private key for an archive of system software from the address that its metadata names: over
+/// https, from that host and no other.
+pub(super) fn private_key(url: &str, network: NetworkOptions) -> Result<P256PrivateKey> {
+    let refused = |why: &'static str| {
+        let message = format!(
+            "cannot fetch the private key from {}: {why}",
+            address::shown(url)
+        );
+        Err(Error::invalid(LAYER, message))
+    };
+    let Some(rest) = url.strip_prefix("https://") else {
+        return refused("the address in the metadata is not https://");
+    };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = UrlPrefix::parse(&format!("https://{host}/"))?;
+    if !host.contains(url) {
+        return refused("the address in the metadata is ambiguous");
+    }
+    let is_allowed = |allowed: &[UrlPrefix]| allowed.iter().any(|prefix| prefix.contains(url));
+    if !network.redirects.is_none_or(is_allowed) {
+        return refused("the address is not allowed");
+    }
+    let failed = |error: Error| {
+        let message = format!("cannot fetch the private key from {}", address::shown(url));
+        Error::new(error.kind(), LAYER, message).caused_by(error)
+    };
+    let pem = network::small_file(url, MAX_KEY, network, &[host]).map_err(failed)?;
+    P256PrivateKey::parse(&pem).map_err(failed)
+}
+
 fn unknown(scheme: &str) -> Error {
     Error::unsupported(
         LAYER,
@@ -408,6 +444,15 @@ mod network {
             || objects.stat("Info.bckup")?.is_some())
     }
 
+    pub(super) fn small_file(
+        url: &str,
+        most: usize,
+        network: NetworkOptions,
+        redirects: &[UrlPrefix],
+    ) -> Result<Zeroizing<Vec<u8>>> {
+        web::small_file(url, most, network.timeout, redirects)
+    }
+
     pub(super) fn file(url: &str, network: NetworkOptions) -> Result<Arc<dyn BlockDevice>> {
         Ok(Arc::new(web::open(
             url,
@@ -420,6 +465,16 @@ mod network {
 #[cfg(not(feature = "s3"))]
 mod network {
     use super::*;
+
+    pub(super) fn small_file(
+        _url: &str,
+        _most: usize,
+        _network: NetworkOptions,
+        _redirects: &[UrlPrefix],
+    ) -> Result<Zeroizing<Vec<u8>>> {
+        let message = "this build does not support https:// (feature `s3`)";
+        Err(Error::unsupported(LAYER, message))
+    }
 
     fn without() -> Error {
         Error::unsupported(

@@ -20,6 +20,12 @@ pub trait Keys: fmt::Debug {
     /// open.
     fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys>;
 
+    /// Returns true if the private key for an archive of system software may be fetched from the address that its
+    /// metadata names, if its key is not known otherwise.
+    fn may_fetch_key(&self) -> bool {
+        false
+    }
+
     /// Returns the key of an encrypted volume within an image, once the image itself is open.
     fn volume_key(&self, volume: &LockedVolume) -> Result<Option<VolumeKey>>;
 }

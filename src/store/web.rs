@@ -8,7 +8,8 @@ use reqwest::header::{
     RANGE,
 };
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use zeroize::Zeroizing;
 
 use super::bucket::{Timeouts, prepare_tls, runtime};
 use super::ranges::{Fetched, PIECE, Pieces, Ranges};
@@ -57,9 +58,59 @@ pub(crate) fn open(
              before the @",
         ));
     }
+    let mut file = WebFile::new(url, timeout, redirects)?;
+    let head = file.first()?;
+    let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
+    fetched.keep(0, &head);
+    Ok(fetched)
+}
+
+/// Downloads all of the file at `url`, which has at most `most` bytes. The server may redirect to `redirects`
+/// only. `timeout` is that of [`open`].
+pub(crate) fn small_file(
+    url: &str,
+    most: usize,
+    timeout: Option<Duration>,
+    redirects: &[UrlPrefix],
+) -> Result<Zeroizing<Vec<u8>>> {
+    let file = WebFile::new(url, timeout, Some(redirects))?;
+    file.with_retries(async || {
+        let request = file.client.get(url).header(ACCEPT_ENCODING, "identity");
+        let mut answer = file.send(request).await?;
+        let refused = |message: String| Error::new(Kind::Io, LAYER, message);
+        match answer.status() {
+            StatusCode::OK => {}
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                let message = format!("the server answers {status}: try again later");
+                return Err(ResponseError::InPassing(refused(message)));
+            }
+            status => {
+                let message = format!("the server answers {status}");
+                return Err(ResponseError::ForGood(refused(message)));
+            }
+        }
+        let mut bytes = Zeroizing::new(Vec::with_capacity(most));
+        loop {
+            let piece = answer.chunk().await.map_err(|error| {
+                let message = format!("the transfer failed: {}", reason(&error));
+                ResponseError::InPassing(refused(message))
+            })?;
+            let Some(piece) = piece else {
+                return Ok(bytes);
+            };
+            if piece.len() > most - bytes.len() {
+                let message = format!("the file has more than {most} bytes");
+                return Err(ResponseError::ForGood(Error::limit(LAYER, message)));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+    })
+}
+
+/// Returns a client with these timeouts that follows redirects to these places only.
+fn client(patience: &Timeouts, redirects: Option<&[UrlPrefix]>) -> Result<Client> {
     prepare_tls();
-    let patience = Timeouts::new(timeout);
-    let client = Client::builder()
+    Client::builder()
         .user_agent(concat!("bandsaw/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(patience.connect)
         .read_timeout(patience.silence)
@@ -72,19 +123,7 @@ pub(crate) fn open(
                 LAYER,
                 format!("cannot create a request: {}", reason(&error)),
             )
-        })?;
-    let mut file = WebFile {
-        client,
-        patience,
-        url: url.to_owned(),
-        len: 0,
-        version: None,
-        answered: AtomicBool::new(false),
-    };
-    let head = file.first()?;
-    let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
-    fetched.keep(0, &head);
-    Ok(fetched)
+        })
 }
 
 /// Returns the policy that follows redirects to these places only.
@@ -124,6 +163,18 @@ enum ResponseError {
 }
 
 impl WebFile {
+    fn new(url: &str, timeout: Option<Duration>, redirects: Option<&[UrlPrefix]>) -> Result<Self> {
+        let patience = Timeouts::new(timeout);
+        Ok(Self {
+            client: client(&patience, redirects)?,
+            patience,
+            url: url.to_owned(),
+            len: 0,
+            version: None,
+            answered: AtomicBool::new(false),
+        })
+    }
+
     /// Requests the first piece, and determines the length of the file from the response.
     fn first(&mut self) -> Result<Vec<u8>> {
         let (len, version, head) = self.with_retries(async || {
@@ -149,6 +200,10 @@ impl WebFile {
             .get(&self.url)
             .header(RANGE, range)
             .header(ACCEPT_ENCODING, "identity");
+        self.send(request).await
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ResponseError> {
         let answer = request.send().await.map_err(|error| {
             let message = format!("download failed: {}", reason(&error));
             let error_of = Error::new(Kind::Io, LAYER, message);

@@ -470,9 +470,16 @@ fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
         Reason::ArchiveKeyNeeded => {
             "use --aea-key FILE with the key, as base64 or hexadecimal digits".into()
         }
+        Reason::ArchivePrivateKeyNeeded => {
+            "use --aea-private-key FILE with the private key; --fetch-key fetches that of system \
+             software"
+                .into()
+        }
         Reason::SignerKeyNeeded => "use --aea-signer FILE with the public key of the signer".into(),
         Reason::WrongArchiveKey => {
-            "use --aea-key FILE for another key, --aea-signer FILE for another public key".into()
+            "use --aea-key FILE or --aea-private-key FILE for another key, --aea-signer FILE for \
+             another public key"
+                .into()
         }
         Reason::VolumeLocked | Reason::WrongVolumeKey => {
             return Some(passphrase::VOLUME_HINT.into());

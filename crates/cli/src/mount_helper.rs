@@ -6,7 +6,7 @@ use std::path::Path;
 /// The name of this program as a helper.
 const NAME: &str = "mount.bandsaw";
 /// Options of fstab that are options of the verb, with and without a value.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "passfile",
     "passenv",
     "volume-passfile",
@@ -14,12 +14,13 @@ const OWN: [&str; 11] = [
     "recovery-key-file",
     "private-key",
     "aea-key",
+    "aea-private-key",
     "aea-signer",
     "shadow",
     "image-format",
     "checkpoint",
 ];
-const OWN_FLAGS: [&str; 4] = ["as-disk", "no-trim", "no-verify", "verify"];
+const OWN_FLAGS: [&str; 5] = ["as-disk", "fetch-key", "no-trim", "no-verify", "verify"];
 
 /// The options of the verb's `-o`, with and without a value.
 pub(crate) const MOUNT_OPTIONS: [&str; 14] = [

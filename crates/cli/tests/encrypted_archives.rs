@@ -310,8 +310,10 @@ signer = ec.generate_private_key(ec.SECP256R1())
 private = signer.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption())
 public = signer.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
 open(folder + "/signer.pem", "wb").write(public)
-recipient = ec.generate_private_key(ec.SECP256R1())
-recipient = recipient.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+owner = ec.generate_private_key(ec.SECP256R1())
+recipient = owner.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo)
+for name, form in [("owner.pem", s.PrivateFormat.PKCS8), ("owner-sec1.pem", s.PrivateFormat.TraditionalOpenSSL)]:
+    open(f"{folder}/{name}", "wb").write(owner.private_bytes(s.Encoding.PEM, form, s.NoEncryption()))
 C, H = aea.CompressionAlgorithm, aea.ChecksumAlgorithm
 
 def make(name, **options):
@@ -329,6 +331,8 @@ make("both", symmetric_key=key, signature_priv=private)
 make("passphrase", password="correct horse")
 make("stronger", password="correct horse", scrypt_strength=1)
 make("recipient", recipient_pub=recipient)
+make("recipient-sec1", recipient_pub=recipient, compression_algorithm=C.ZLIB)
+make("recipient-signed", recipient_pub=recipient, signature_priv=private)
 "#;
 
 #[test]
@@ -363,7 +367,7 @@ fn archives_of_python_aea_are_read() {
         .unwrap();
     assert!(made.status.success(), "{}", stderr(&made));
     let signer = ["--aea-signer", "signer.pem"];
-    for (name, keys) in [
+    let mut cases = vec![
         ("key-lzfse", &["--aea-key", "key"][..]),
         ("key-none", &["--aea-key", "key"]),
         ("key-lz4", &["--aea-key", "key"]),
@@ -373,7 +377,23 @@ fn archives_of_python_aea_are_read() {
         ("both", &["--aea-key", "key", "--aea-signer", "signer.pem"]),
         ("passphrase", &["--passfile", "pass"]),
         ("stronger", &["--passfile", "pass"]),
-    ] {
+    ];
+    if cfg!(feature = "recipients") {
+        cases.extend([
+            ("recipient", &["--aea-private-key", "owner.pem"][..]),
+            ("recipient-sec1", &["--aea-private-key", "owner-sec1.pem"]),
+            (
+                "recipient-signed",
+                &[
+                    "--aea-private-key",
+                    "owner.pem",
+                    "--aea-signer",
+                    "signer.pem",
+                ],
+            ),
+        ]);
+    }
+    for (name, keys) in cases {
         let file = format!("{name}.aea");
         let out = format!("{name}.img");
         let output = scratch.run(
@@ -392,6 +412,7 @@ fn archives_of_python_aea_are_read() {
         assert!(fs::read(scratch.path(&out)).unwrap() == image, "{name}");
         let verified = scratch.json(&[&["verify", &file][..], keys].concat());
         let signature = match name {
+            "recipient-signed" => "verified",
             "signed" | "both" if cfg!(feature = "signatures") => "verified",
             "signed" | "both" => "unverified",
             _ => "none",
@@ -416,8 +437,15 @@ fn archives_of_python_aea_are_read() {
         let error = scratch.fails(5, &with("ls changed.aea", &signer));
         assert!(error.contains("signature does not match"), "{error}");
     }
-    let error = scratch.fails(6, &["ls", "recipient.aea"]);
-    assert!(error.contains("unsupported: profile 3"), "{error}");
+    let error = scratch.fails(7, &["ls", "recipient.aea"]);
+    assert!(error.contains("--aea-private-key"), "{error}");
+    let other = ["--aea-private-key", "key"];
+    let error = scratch.run(&with("ls recipient.aea", &other));
+    let wrong = match cfg!(feature = "recipients") {
+        true => "wrong private key",
+        false => "feature `recipients`",
+    };
+    assert!(stderr(&error).contains(wrong), "{}", stderr(&error));
 }
 
 /// An `.ipsw` with an archive and a plain image as they are, and a compressed one.

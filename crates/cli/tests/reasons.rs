@@ -56,6 +56,10 @@ const CASES: &[Case] = &[
         message: "its key is required", hint: "--aea-key FILE",
     },
     Case {
+        reason: Reason::ArchivePrivateKeyNeeded, kind: "wrong_key", args: &["ls", "wrapped.aea"],
+        message: "the private key for which the metadata wraps it", hint: "--aea-private-key FILE",
+    },
+    Case {
         reason: Reason::SignerKeyNeeded, kind: "wrong_key", args: &["ls", "signed.aea", "--aea-key", "archive-key"],
         message: "the public key of its signer is required", hint: "--aea-signer FILE",
     },
@@ -223,6 +227,11 @@ fn images() -> (Scratch, File) {
         };
         scratch.write(name, archive.of(b"contents"));
     }
+    let wrapped = ArchiveFixture {
+        metadata: b"\x22\0\0\0com.apple.wkms.fcs-response\0{}".to_vec(),
+        ..ArchiveFixture::default()
+    };
+    scratch.write("wrapped.aea", wrapped.of(b"contents"));
     scratch.write("archive-key", KEY);
     scratch.write("other-key", [1; 32]);
 

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use bandsaw::container::Format;
 use bandsaw::crypt::aea::{
-    ArchiveDescription, ArchiveKey, ArchiveKeys, Profile, SignerKey, SymmetricKey,
+    ArchiveDescription, ArchiveKey, ArchiveKeys, P256PrivateKey, P256PublicKey, Profile,
+    SymmetricKey,
 };
 use bandsaw::crypt::{Description, Key, PrivateKey, Secret};
 use bandsaw::device::Access;
@@ -32,7 +33,7 @@ pub(crate) struct ImageOptions {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyRing {
     passphrase: Option<Secret>,
-    /// A private key of a certificate, PEM, the recovery key of a volume, or the key of an archive.
+    /// A private key of a certificate or an archive, PEM, the recovery key of a volume, or the key of an archive.
     key: Option<Secret>,
     /// The public key of the signer of an archive.
     signer: Option<Vec<u8>>,
@@ -87,9 +88,14 @@ impl KeyRing {
 
     /// Returns the private key of a certificate, if one was given.
     fn private_key(&self) -> Option<Result<Key>> {
-        let key = self.key.as_ref()?;
-        let is_pem = key.windows(10).any(|text| text == b"-----BEGIN");
-        is_pem.then(|| PrivateKey::parse(key).map(Key::Private))
+        let key = self.key.as_ref().filter(|_| self.has_pem())?;
+        Some(PrivateKey::parse(key).map(Key::Private))
+    }
+
+    /// Returns true if the key is that of a PEM file.
+    fn has_pem(&self) -> bool {
+        let key = self.key.as_deref().unwrap_or_default();
+        key.windows(10).any(|text| text == b"-----BEGIN")
     }
 }
 
@@ -102,15 +108,25 @@ impl Keys for KeyRing {
     }
 
     fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
-        let symmetric = || self.key.as_ref().map(|key| SymmetricKey::parse(key));
-        let key = match archive.profile {
-            Profile::Symmetric | Profile::SymmetricSigned => {
-                symmetric().transpose()?.map(ArchiveKey::Symmetric)
-            }
-            Profile::Passphrase => self.passphrase.clone().map(ArchiveKey::Passphrase),
-            Profile::Signed | Profile::Recipient | Profile::RecipientSigned => None,
+        let private = || -> Result<Option<ArchiveKey>> {
+            let key = self.key.as_ref().map(|key| P256PrivateKey::parse(key));
+            Ok(key.transpose()?.map(ArchiveKey::Private))
         };
-        let signer = self.signer.as_ref().map(|key| SignerKey::parse(key));
+        let key = match archive.profile {
+            Profile::Symmetric | Profile::SymmetricSigned
+                if archive.has_wrapped_key && self.has_pem() =>
+            {
+                private()?
+            }
+            Profile::Symmetric | Profile::SymmetricSigned => {
+                let key = self.key.as_ref().map(|key| SymmetricKey::parse(key));
+                key.transpose()?.map(ArchiveKey::Symmetric)
+            }
+            Profile::Recipient | Profile::RecipientSigned => private()?,
+            Profile::Passphrase => self.passphrase.clone().map(ArchiveKey::Passphrase),
+            Profile::Signed => None,
+        };
+        let signer = self.signer.as_ref().map(|key| P256PublicKey::parse(key));
         let signer = signer.transpose()?.filter(|_| archive.profile.is_signed());
         Ok(ArchiveKeys { key, signer })
     }

@@ -462,5 +462,20 @@ def test_an_encrypted_archive(dmg: Path, tmp_path: Path) -> None:
         assert names(image) == expected
     with pytest.raises(bandsaw.errors.ArchiveKeyNeeded):
         bandsaw.open(path)
+    serialization = needed("cryptography.hazmat.primitives.serialization")
+    ec = needed("cryptography.hazmat.primitives.asymmetric.ec")
+    private = ec.generate_private_key(ec.SECP256R1())
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    pem = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    owned = tmp_path / "owned.dmg.aea"
+    owned.write_bytes(aea.encode(dmg.read_bytes(), recipient_pub=public))
+    with bandsaw.open(owned, key=pem.decode()) as image:
+        assert names(image) == expected
+    with pytest.raises(bandsaw.errors.ArchivePrivateKeyNeeded):
+        bandsaw.open(owned)
     with pytest.raises(bandsaw.errors.WrongArchiveKey):
         bandsaw.open(path, key=bytes(32))

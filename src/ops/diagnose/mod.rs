@@ -334,6 +334,13 @@ fn locked(error: &Error) -> Cause {
             )
             .advise("give it with --aea-key FILE, as base64 or hexadecimal digits");
         }
+        Some(Reason::ArchivePrivateKeyNeeded) => {
+            return of_archive(
+                "private-key-missing",
+                "is an archive that is encrypted for a private key, which was not given",
+            )
+            .advise("give it with --aea-private-key FILE");
+        }
         Some(Reason::SignerKeyNeeded) => {
             let is = "is an encrypted and signed archive, and the public key of its signer was not given";
             return of_archive("public-key-missing", is).advise("give it with --aea-signer FILE");

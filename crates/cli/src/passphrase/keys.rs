@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bandsaw::crypt::aea::{
-    ArchiveDescription, ArchiveKey, ArchiveKeys, Profile, SignerKey, SymmetricKey,
+    ArchiveDescription, ArchiveKey, ArchiveKeys, P256PrivateKey, P256PublicKey, Profile,
+    SymmetricKey,
 };
 use bandsaw::crypt::{
     Certificate, Description, Key, KeyWrap, MAX_ITERATIONS, MIN_ITERATIONS, PrivateKey, Secret,
@@ -61,6 +62,7 @@ impl UnlockArgs {
     pub(crate) fn forget(&self) {
         self.image.passphrase.forget();
         *self.image.known_key.borrow_mut() = None;
+        *self.image.known_private_key.borrow_mut() = None;
         self.volume.passphrase.forget();
     }
 }
@@ -72,6 +74,10 @@ impl Keys for UnlockArgs {
 
     fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
         self.image.archive_keys(archive)
+    }
+
+    fn may_fetch_key(&self) -> bool {
+        self.image.may_fetch_key()
     }
 
     /// Returns one passphrase or recovery key for every volume.
@@ -147,6 +153,31 @@ pub(crate) struct ImageUnlockArgs {
         hide_short_help = true
     )]
     aea_key: Option<PathBuf>,
+    /// Open an encrypted archive (AEA) with this private key
+    ///
+    /// The file holds a private key of P-256: that of the recipient, or the one for which the key in the metadata
+    /// of system software is wrapped. It is PEM or DER (PKCS#8 or SEC1), or 97 or 32 bytes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = IMAGES,
+        display_order = 806,
+        hide_short_help = true
+    )]
+    aea_private_key: Option<PathBuf>,
+    /// Fetch the private key of system software from Apple
+    ///
+    /// The metadata of the archive names the address, which may be anybody's. The key is fetched over https from
+    /// that host only, and not stored.
+    #[arg(
+        long,
+        conflicts_with = "aea_private_key",
+        help_heading = IMAGES,
+        display_order = 807,
+        hide_short_help = true
+    )]
+    fetch_key: bool,
     /// Verify a signed archive (AEA) with this public key
     ///
     /// The file holds the public key of P-256 of the signer, as PEM, DER or 65 bytes. Without it, an
@@ -156,16 +187,19 @@ pub(crate) struct ImageUnlockArgs {
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         help_heading = IMAGES,
-        display_order = 806,
+        display_order = 808,
         hide_short_help = true
     )]
     aea_signer: Option<PathBuf>,
     /// The key in the file of `--aea-key`, once it was read: a pipe can be read only once.
     #[arg(skip)]
     known_key: RefCell<Option<SymmetricKey>>,
+    /// The private key in the file of `--aea-private-key`, once it was read.
+    #[arg(skip)]
+    known_private_key: RefCell<Option<P256PrivateKey>>,
     /// The public key in the file of `--aea-signer`, once it was read.
     #[arg(skip)]
-    known_signer: RefCell<Option<SignerKey>>,
+    known_signer: RefCell<Option<P256PublicKey>>,
     /// True once the key of an encrypted image was requested.
     #[arg(skip)]
     is_used: Cell<bool>,
@@ -193,17 +227,23 @@ impl ImageUnlockArgs {
     fn symmetric_key(&self) -> Result<Option<SymmetricKey>> {
         let mut known = self.known_key.borrow_mut();
         if let (None, Some(path)) = (&*known, &self.aea_key) {
-            let parsed = secret_of("--aea-key", path).and_then(|key| SymmetricKey::parse(&key));
-            *known = Some(parsed.map_err(|error| error.in_file(path))?);
+            *known = Some(key_in("--aea-key", path, SymmetricKey::parse)?);
         }
         Ok(known.clone())
     }
 
-    fn signer(&self) -> Result<Option<SignerKey>> {
+    fn archive_private_key(&self) -> Result<Option<P256PrivateKey>> {
+        let mut known = self.known_private_key.borrow_mut();
+        if let (None, Some(path)) = (&*known, &self.aea_private_key) {
+            *known = Some(key_in("--aea-private-key", path, P256PrivateKey::parse)?);
+        }
+        Ok(known.clone())
+    }
+
+    fn signer(&self) -> Result<Option<P256PublicKey>> {
         let mut known = self.known_signer.borrow_mut();
         if let (None, Some(path)) = (&*known, &self.aea_signer) {
-            let parsed = secret_of("--aea-signer", path).and_then(|key| SignerKey::parse(&key));
-            *known = Some(parsed.map_err(|error| error.in_file(path))?);
+            *known = Some(key_in("--aea-signer", path, P256PublicKey::parse)?);
         }
         Ok(known.clone())
     }
@@ -230,8 +270,14 @@ impl Keys for ImageUnlockArgs {
 
     fn archive_keys(&self, archive: &ArchiveDescription) -> Result<ArchiveKeys> {
         let key = match archive.profile {
-            Profile::Symmetric | Profile::SymmetricSigned => {
-                self.symmetric_key()?.map(ArchiveKey::Symmetric)
+            Profile::Symmetric | Profile::SymmetricSigned => match self.symmetric_key()? {
+                None if archive.has_wrapped_key => {
+                    self.archive_private_key()?.map(ArchiveKey::Private)
+                }
+                key => key.map(ArchiveKey::Symmetric),
+            },
+            Profile::Recipient | Profile::RecipientSigned => {
+                self.archive_private_key()?.map(ArchiveKey::Private)
             }
             Profile::Passphrase => {
                 self.is_used.set(true);
@@ -239,13 +285,17 @@ impl Keys for ImageUnlockArgs {
                     .read(0, "passphrase: ")?
                     .map(ArchiveKey::Passphrase)
             }
-            Profile::Signed | Profile::Recipient | Profile::RecipientSigned => None,
+            Profile::Signed => None,
         };
         let signer = match archive.profile.is_signed() {
             true => self.signer()?,
             false => None,
         };
         Ok(ArchiveKeys { key, signer })
+    }
+
+    fn may_fetch_key(&self) -> bool {
+        self.fetch_key
     }
 
     fn volume_key(&self, _volume: &LockedVolume) -> Result<Option<VolumeKey>> {
@@ -283,6 +333,16 @@ fn secret_of(option: &'static str, path: &Path) -> Result<Secret> {
             }
             _ => Error::io(option, "read", error),
         })
+}
+
+/// Reads the key in the file that an option names.
+pub(crate) fn key_in<T>(
+    option: &'static str,
+    path: &Path,
+    parse: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<T> {
+    let key = secret_of(option, path).and_then(|key| parse(&key));
+    key.map_err(|error| error.in_file(path))
 }
 
 /// Reads a certificate whose private key will open an image.
@@ -427,6 +487,8 @@ mod tests {
             profile,
             metadata_len: 0,
             metadata: None,
+            has_wrapped_key: false,
+            key_url: None,
             signature: bandsaw::crypt::aea::SignatureState::None,
             root: None,
         };

@@ -1,5 +1,5 @@
 //! LZ4 in the frame of Apple's compression library (`COMPRESSION_LZ4`), which files of macOS 27 use.
-//! Decoder only. Source: docs/formats/decmpfs.md §5.5.
+//! Decoder; blocks are encoded in `lz4_encode`. Source: docs/formats/decmpfs.md §5.5.
 //!
 //! A stream is a sequence of blocks: compressed (`bv41`) or plain (`bv4-`), and an end mark
 //! (`bv4$`). A match may reach into the contents of earlier blocks.

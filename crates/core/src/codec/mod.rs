@@ -7,6 +7,7 @@ mod adc;
 mod bzip2;
 mod encoder;
 mod lz4;
+mod lz4_encode;
 mod lzbitmap;
 mod lzfse;
 mod lzma;
@@ -19,6 +20,7 @@ use crate::sync::Mutex;
 use crate::{Error, Result};
 
 pub use encoder::{Encoder, Level};
+pub(crate) use lz4_encode::Lz4Encoder;
 pub(crate) use lzvn::LzvnEncoder;
 
 /// A compression format.

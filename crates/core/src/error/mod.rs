@@ -103,6 +103,8 @@ reasons! {
     PrivateKeyNeeded = "private-key-needed",
     /// The archive is encrypted with a symmetric key, which was not given.
     ArchiveKeyNeeded = "archive-key-needed",
+    /// The archive is encrypted for a private key, or its key is wrapped for one, which was not given.
+    ArchivePrivateKeyNeeded = "archive-private-key-needed",
     /// The archive is encrypted and signed, and the public key of its signer was not given.
     SignerKeyNeeded = "signer-key-needed",
     /// The key or public key that was given for an encrypted archive is wrong, or its header is

@@ -63,7 +63,7 @@ def open(
             by one thread at a time, and must stay open as long as the image, which is closed with the interpreter if not before.
         passphrase: The passphrase of the image, or of an encrypted volume in it.
         key: The private key of a certificate (PEM, as text or the path of a file), the recovery key of a volume, or the key of
-            an encrypted archive (32 bytes, or their base64 or hexadecimal digits).
+            an encrypted archive (32 bytes, or their base64 or hexadecimal digits) or the private key that opens it (PEM).
         signer: The public key of P-256 (PEM or DER) with which the signature of an archive is verified. Without it, an
             archive that is only signed is read, and `warnings` says that the signature was not verified.
         shadow: Files of layers over the image, from the bottom. With `writable`, changes go to the last, which is made if it

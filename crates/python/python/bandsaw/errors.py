@@ -15,6 +15,7 @@ import os as _os
 
 __all__ = [
     "ArchiveKeyNeeded",
+    "ArchivePrivateKeyNeeded",
     "BandSize",
     "Cancelled",
     "CaseIgnored",
@@ -147,6 +148,10 @@ class PrivateKeyNeeded(WrongKey):
 
 class ArchiveKeyNeeded(WrongKey):
     """The image is in an encrypted archive, whose key was not given."""
+
+
+class ArchivePrivateKeyNeeded(WrongKey):
+    """The image is in an archive that is encrypted for a private key, which was not given."""
 
 
 class SignerKeyNeeded(WrongKey):
@@ -316,6 +321,7 @@ _BY_REASON: dict[str, type[Error]] = {
     "passphrase_needed": PassphraseNeeded,
     "private_key_needed": PrivateKeyNeeded,
     "archive_key_needed": ArchiveKeyNeeded,
+    "archive_private_key_needed": ArchivePrivateKeyNeeded,
     "signer_key_needed": SignerKeyNeeded,
     "wrong_archive_key": WrongArchiveKey,
     "volume_locked": VolumeLocked,

@@ -174,6 +174,7 @@ fn refuse(
         Some(
             Reason::PrivateKeyNeeded
                 | Reason::ArchiveKeyNeeded
+                | Reason::ArchivePrivateKeyNeeded
                 | Reason::SignerKeyNeeded
                 | Reason::WrongArchiveKey
         )

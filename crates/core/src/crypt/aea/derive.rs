@@ -16,14 +16,23 @@ const LANES: usize = 32;
 
 /// Derives bytes with HKDF-SHA-256 (RFC 5869), at most 255 hashes of them. The info is in parts.
 pub(super) fn hkdf(salt: &[u8], key: &[u8], info: &[&[u8]], out: &mut [u8]) {
-    let pseudorandom = Zeroizing::new(hmac_sha256_of(salt, &[key]));
+    hkdf_expand(&hkdf_extract(salt, &[key]), info, out);
+}
+
+/// Extracts a pseudorandom key, the first step of HKDF. The input key is in parts.
+pub(super) fn hkdf_extract(salt: &[u8], key: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new(hmac_sha256_of(salt, key))
+}
+
+/// Expands a pseudorandom key, the second step of HKDF.
+pub(super) fn hkdf_expand(pseudorandom: &[u8; 32], info: &[&[u8]], out: &mut [u8]) {
     let mut last = Zeroizing::new(Vec::with_capacity(32));
     for (number, piece) in (1..=u8::MAX).zip(out.chunks_mut(32)) {
         let number = [number];
         let mut parts = vec![&last[..]];
         parts.extend_from_slice(info);
         parts.push(&number);
-        let mut block = hmac_sha256_of(&*pseudorandom, &parts);
+        let mut block = hmac_sha256_of(pseudorandom, &parts);
         piece.copy_from_slice(&block[..piece.len()]);
         last.clear();
         last.extend_from_slice(&block);
@@ -75,10 +84,6 @@ impl KeySchedule {
         self.data_key(&self.main, &[b"AEA_RHEK"])
     }
 
-    #[cfg_attr(
-        not(any(feature = "signatures", feature = "testing", test)),
-        expect(dead_code, reason = "signatures are not verified")
-    )]
     pub(super) fn signature(&self) -> DataKey {
         let key = derivation_key(&[], &*self.main, &[b"AEA_SEK"]);
         self.data_key(&key, &[b"AEA_SEK2"])

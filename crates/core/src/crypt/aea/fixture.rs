@@ -4,13 +4,11 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zeroize::Zeroizing;
 
-use sha2::{Digest, Sha256};
-
 use super::derive::{KeySchedule, derivation_key, hkdf};
-use super::keys::{ArchiveKey, ArchiveKeys, SignerKey, SymmetricKey};
-use super::layout::{HeaderRaw, MAC, MAGIC, Profile, RootRaw, SegmentRaw, TailRaw};
+use super::keys::{ArchiveKey, ArchiveKeys, P256PublicKey, SymmetricKey};
+use super::layout::{ChecksumKind, HeaderRaw, MAC, MAGIC, Profile, RootRaw, SegmentRaw, TailRaw};
 use super::scrypt::derive;
-use super::segments::murmur_of_archive;
+use super::segments::checksum;
 use crate::codec::{Codec, Encoder, Level};
 use crate::crypt::Secret;
 use crate::size::narrow;
@@ -57,10 +55,10 @@ impl Default for ArchiveFixture {
 }
 
 /// Returns the public key of archives for tests. It belongs to no private key.
-pub fn signer() -> SignerKey {
+pub fn signer() -> P256PublicKey {
     let mut point = [9; 65];
     point[0] = 4;
-    SignerKey::parse(&point).unwrap_or_else(|error| panic!("{error}"))
+    P256PublicKey::parse(&point).unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl ArchiveFixture {
@@ -79,11 +77,12 @@ impl ArchiveFixture {
     }
 
     fn checksum(&self, plain: &[u8]) -> Vec<u8> {
-        match self.checksum {
-            1 => murmur_of_archive(plain).to_le_bytes().to_vec(),
-            2 => Sha256::digest(plain).to_vec(),
-            _ => Vec::new(),
-        }
+        let kind = match self.checksum {
+            1 => ChecksumKind::Murmur,
+            2 => ChecksumKind::Sha256,
+            _ => ChecksumKind::None,
+        };
+        checksum(kind, plain)
     }
 
     fn pack(&self, plain: &[u8]) -> Vec<u8> {
@@ -114,7 +113,7 @@ impl ArchiveFixture {
     /// # Panics
     ///
     /// Panics for a profile with a private key.
-    pub fn signed_by(&self, signer: &SignerKey, plain: &[u8]) -> Vec<u8> {
+    pub fn signed_by(&self, signer: &P256PublicKey, plain: &[u8]) -> Vec<u8> {
         let header = HeaderRaw {
             magic: MAGIC,
             profile: [self.profile.number(), 0, 0],

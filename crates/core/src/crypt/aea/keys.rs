@@ -7,13 +7,14 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use zeroize::Zeroizing;
 
+use super::private_key::P256PrivateKey;
 use crate::crypt::Secret;
 use crate::{Error, Result};
 
 /// Length of a symmetric key in bytes.
 const KEY: usize = 32;
 /// Length of an uncompressed point of P-256 in bytes.
-const POINT: usize = 65;
+pub(super) const POINT: usize = 65;
 /// The start of a public key of P-256 (SubjectPublicKeyInfo, DER) before its point. Source: RFC 5480.
 const P256: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
@@ -46,6 +47,17 @@ impl SymmetricKey {
         })
     }
 
+    /// Creates a key of 32 bytes.
+    #[cfg(feature = "recipients")]
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut key = Zeroizing::new([0; KEY]);
+        match bytes.len() {
+            KEY => key.copy_from_slice(bytes),
+            _ => return Err(Error::invalid("archive key", "expected 32 bytes")),
+        }
+        Ok(Self(key))
+    }
+
     pub(super) fn bytes(&self) -> &[u8; KEY] {
         &self.0
     }
@@ -57,11 +69,12 @@ impl fmt::Debug for SymmetricKey {
     }
 }
 
-/// The public key with which the signature of an archive is verified.
+/// A public key of P-256: of the signer of an archive, with which its signature is verified, or of its
+/// recipient.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SignerKey([u8; POINT]);
+pub struct P256PublicKey([u8; POINT]);
 
-impl SignerKey {
+impl P256PublicKey {
     /// Parses a public key of P-256: PEM or DER (SubjectPublicKeyInfo), or the 65 bytes of its
     /// uncompressed point, also as base64 or hexadecimal digits. [`Kind::Invalid`](crate::Kind::Invalid)
     /// for anything else.
@@ -73,8 +86,8 @@ impl SignerKey {
                 "a private key, expected the public one; `openssl pkey -pubout` writes it",
             ));
         }
-        let binary = match of_pem(text) {
-            Some(der) => der,
+        let binary = match of_pem(text, "PUBLIC KEY") {
+            Some(der) => der.to_vec(),
             None if matches!(bytes.len(), POINT | 91) => bytes.to_vec(),
             None => decode(bytes, POINT).map_or_else(Vec::new, |point| point.to_vec()),
         };
@@ -88,27 +101,32 @@ impl SignerKey {
         }
     }
 
+    /// Creates a key of an uncompressed point, which is known to be on the curve.
+    pub(super) fn from_point(point: [u8; POINT]) -> Self {
+        Self(point)
+    }
+
     pub(super) fn point(&self) -> &[u8; POINT] {
         &self.0
     }
 }
 
-impl fmt::Debug for SignerKey {
+impl fmt::Debug for P256PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SignerKey(..)")
+        f.write_str("P256PublicKey(..)")
     }
 }
 
-/// Returns the contents of a PEM file with a public key; `None` if it is none.
-fn of_pem(text: &str) -> Option<Vec<u8>> {
-    let (_, after) = text.split_once("-----BEGIN PUBLIC KEY-----")?;
-    let (body, _) = after.split_once("-----END PUBLIC KEY-----")?;
-    let digits: String = body.split_ascii_whitespace().collect();
-    BASE64.decode(digits).ok()
+/// Returns the first contents with this label of a PEM file; `None` if there are none.
+pub(super) fn of_pem(text: &str, label: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let (_, after) = text.split_once(&format!("-----BEGIN {label}-----"))?;
+    let (body, _) = after.split_once(&format!("-----END {label}-----"))?;
+    let digits: Zeroizing<String> = Zeroizing::new(body.split_ascii_whitespace().collect());
+    BASE64.decode(&*digits).ok().map(Zeroizing::new)
 }
 
 /// Decodes hexadecimal digits or base64 of `len` bytes; `None` if it is neither.
-fn decode(text: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
+pub(super) fn decode(text: &[u8], len: usize) -> Option<Zeroizing<Vec<u8>>> {
     let text = text.trim_ascii();
     let (hex, base64) = (text.strip_prefix(b"hex:"), text.strip_prefix(b"base64:"));
     let hex = hex.or((base64.is_none() && text.len() == 2 * len).then_some(text));
@@ -137,6 +155,9 @@ pub enum ArchiveKey {
     Symmetric(SymmetricKey),
     /// A passphrase, for profile 5.
     Passphrase(Secret),
+    /// A private key: of the recipient for profiles 3 and 4, and for profiles 1 and 2 the one for which the key in
+    /// the metadata of system software is wrapped.
+    Private(P256PrivateKey),
 }
 
 /// The keys that are known of an archive.
@@ -145,7 +166,7 @@ pub struct ArchiveKeys {
     /// The key that decrypts it.
     pub key: Option<ArchiveKey>,
     /// The public key of its signer.
-    pub signer: Option<SignerKey>,
+    pub signer: Option<P256PublicKey>,
 }
 
 #[cfg(test)]
@@ -203,11 +224,11 @@ mod tests {
             &point,
             BASE64.encode(point).as_bytes(),
         ] {
-            assert_eq!(SignerKey::parse(bytes).unwrap().0, point);
+            assert_eq!(P256PublicKey::parse(bytes).unwrap().0, point);
         }
         point[0] = 2;
         for bytes in [&point[..], &der[1..], b"-----BEGIN PRIVATE KEY-----", b""] {
-            assert!(SignerKey::parse(bytes).is_err());
+            assert!(P256PublicKey::parse(bytes).is_err());
         }
     }
 }

@@ -238,6 +238,9 @@ pub enum Compression {
 }
 
 impl Compression {
+    /// The compressions that new archives may have.
+    pub const WRITTEN: [Self; 5] = [Self::Lzfse, Self::Zlib, Self::Lz4, Self::Lzma, Self::None];
+
     fn parse(byte: u8) -> Option<Self> {
         Some(match byte {
             b'-' => Self::None,
@@ -249,6 +252,18 @@ impl Compression {
             b'z' => Self::Zlib,
             _ => return None,
         })
+    }
+
+    const fn byte(self) -> u8 {
+        match self {
+            Self::None => b'-',
+            Self::Lz4 => b'4',
+            Self::Lzbitmap => b'b',
+            Self::Lzfse => b'e',
+            Self::Lzvn => b'f',
+            Self::Lzma => b'x',
+            Self::Zlib => b'z',
+        }
     }
 
     /// Returns the name for users and programs.
@@ -384,6 +399,24 @@ impl RootHeader {
             return Err(Error::corrupt(LAYER, file_len, message).because(crate::Reason::Truncated));
         }
         Ok(root)
+    }
+
+    /// Returns the header as it is stored, not encrypted.
+    pub(super) fn encode(&self) -> [u8; ROOT_SIZE] {
+        let raw = RootRaw {
+            size: U64::new(self.size),
+            archive_size: U64::new(self.archive_size),
+            segment_size: U32::new(self.segment_size),
+            segments: U32::new(self.segments_per_cluster),
+            compression: self.compression.byte(),
+            checksum: match self.checksum {
+                ChecksumKind::None => 0,
+                ChecksumKind::Murmur => 1,
+                ChecksumKind::Sha256 => 2,
+            },
+            unused: [0; 22],
+        };
+        zerocopy::transmute!(raw)
     }
 
     /// Returns the number of segments with contents.

@@ -17,27 +17,42 @@ pub struct MetadataEntry {
 /// Parses pairs of a name and a value. `None`: the bytes are something else, which the format
 /// permits.
 pub(super) fn parse(bytes: &[u8]) -> Option<Vec<MetadataEntry>> {
-    // Descriptions differ in whether a length includes its own four bytes.
-    pairs(bytes, 4).or_else(|| pairs(bytes, 0))
+    let entries = pairs(bytes)?
+        .into_iter()
+        .map(|(name, value)| MetadataEntry {
+            name: name.to_owned(),
+            len: narrow(value.len()),
+        });
+    Some(entries.collect())
 }
 
-/// Parses pairs whose lengths include `own` bytes of their own.
-fn pairs(bytes: &[u8], own: usize) -> Option<Vec<MetadataEntry>> {
-    let (mut rest, mut entries) = (bytes, Vec::new());
+/// Returns the value of an entry. `None`: there is no such entry, or several.
+pub(super) fn value<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut values = pairs(bytes)?.into_iter().filter(|pair| pair.0 == name);
+    let (_, value) = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Returns pairs of a name and a value.
+fn pairs(bytes: &[u8]) -> Option<Vec<(&str, &[u8])>> {
+    // Descriptions differ in whether a length includes its own four bytes.
+    pairs_with(bytes, 4).or_else(|| pairs_with(bytes, 0))
+}
+
+/// Returns pairs whose lengths include `own` bytes of their own.
+fn pairs_with(bytes: &[u8], own: usize) -> Option<Vec<(&str, &[u8])>> {
+    let (mut rest, mut pairs) = (bytes, Vec::new());
     while !rest.is_empty() {
         let (len, after) = rest.split_first_chunk::<4>()?;
         let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
         let len = len.checked_sub(own)?;
         let (pair, after) = after.split_at_checked(len)?;
         let end = pair.iter().take(MAX_NAME).position(|byte| *byte == 0)?;
-        let name = std::str::from_utf8(&pair[..end]).ok()?;
-        entries.push(MetadataEntry {
-            name: name.to_owned(),
-            len: narrow(pair.len() - end - 1),
-        });
+        let (name, value) = pair.split_at_checked(end)?;
+        pairs.push((std::str::from_utf8(name).ok()?, value.get(1..)?));
         rest = after;
     }
-    Some(entries)
+    Some(pairs)
 }
 
 #[cfg(test)]
@@ -56,6 +71,12 @@ mod tests {
         let own = [&b"\x0d\0\0\0key\0value"[..], b"\x06\0\0\0k\0"].concat();
         assert_eq!(parse(&own), parse(&pairs));
         assert_eq!(parse(b""), Some(Vec::new()));
+        for pairs in [&pairs, &own] {
+            assert_eq!(value(pairs, "key"), Some(&b"value"[..]));
+            assert_eq!(value(pairs, "k"), Some(&b""[..]));
+            assert_eq!(value(pairs, "value"), None);
+            assert_eq!(value(&[&pairs[..], pairs].concat(), "key"), None);
+        }
         for other in [
             &pairs[..12],
             b"bplist00 and more",

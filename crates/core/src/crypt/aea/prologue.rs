@@ -5,15 +5,19 @@ use zeroize::Zeroizing;
 
 use super::LAYER;
 use super::derive::{KeySchedule, derivation_key, hkdf};
-use super::keys::{ArchiveKey, ArchiveKeys};
+use super::keys::{ArchiveKey, ArchiveKeys, POINT};
 use super::layout::{
     HEADER_SIZE, Header, HeaderRaw, MAGIC, Mac, Profile, RootHeader, TAIL_SIZE, TailRaw,
 };
 use super::metadata::{self, MetadataEntry};
 use super::scrypt::derive;
 use super::signature::{self, SignatureState};
+use super::wrapped_key::{self, KEY_URL, RESPONSE};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Kind, Reason, Result};
+
+/// Maximum length of the address of a private key, in bytes.
+const MAX_URL: usize = 4096;
 
 /// The properties of an archive, as far as they are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +28,10 @@ pub struct ArchiveDescription {
     pub metadata_len: u32,
     /// The entries of the metadata; `None` if it is no list of entries.
     pub metadata: Option<Vec<MetadataEntry>>,
+    /// True if the metadata holds the key of the archive, wrapped for a private key.
+    pub has_wrapped_key: bool,
+    /// The address of that private key, as the metadata states it. Nobody checked it.
+    pub key_url: Option<String>,
     /// The result of verifying the signature. Of a locked archive it is not verified.
     pub signature: SignatureState,
     /// The sizes and methods; `None`: the archive is locked.
@@ -87,6 +95,11 @@ impl LockedArchive {
             profile,
             metadata_len: self.header.metadata,
             metadata: metadata::parse(self.metadata()),
+            has_wrapped_key: self.wrapped_key().is_some(),
+            key_url: metadata::value(self.metadata(), KEY_URL)
+                .filter(|url| url.len() <= MAX_URL)
+                .and_then(|url| std::str::from_utf8(url).ok())
+                .map(|url| url.trim_end_matches('\0').to_owned()),
             signature: match profile.is_signed() {
                 true => SignatureState::NoPublicKey,
                 false => SignatureState::None,
@@ -99,6 +112,13 @@ impl LockedArchive {
         &self.bytes[HEADER_SIZE..self.header.signature_at()]
     }
 
+    /// Returns the entry of the metadata with the wrapped key, if the profile has such a key.
+    fn wrapped_key(&self) -> Option<&[u8]> {
+        let profile = self.header.profile;
+        matches!(profile, Profile::Symmetric | Profile::SymmetricSigned)
+            .then(|| metadata::value(self.metadata(), RESPONSE))?
+    }
+
     fn tail(&self) -> Result<TailRaw> {
         let at = self.bytes.len() - TAIL_SIZE;
         TailRaw::read_from_bytes(&self.bytes[at..])
@@ -108,7 +128,7 @@ impl LockedArchive {
     /// Unlocks the archive and verifies its signature, if the public key is among `keys`.
     ///
     /// [`Kind::WrongKey`] if a key is missing or wrong, with a [`Reason`] except for a wrong passphrase;
-    /// [`Kind::Unsupported`] for an archive that is encrypted for a private key.
+    /// [`Kind::Unsupported`] for a private key without the feature `recipients`.
     pub fn unlock(&self, keys: &ArchiveKeys) -> Result<UnlockedArchive> {
         let tail = self.tail()?;
         let profile = self.header.profile;
@@ -145,6 +165,7 @@ impl LockedArchive {
             Err(Error::new(Kind::WrongKey, LAYER, message).because(reason))
         };
         let mut salt = Zeroizing::new(tail.salt);
+        let (mut of_sender, mut of_recipient): (&[u8], &[u8]) = Default::default();
         let key = match (profile, &keys.key) {
             (Profile::Signed, _) => {
                 let at = self.bytes.len() - TAIL_SIZE - profile.key_len();
@@ -155,9 +176,21 @@ impl LockedArchive {
             (Profile::Symmetric | Profile::SymmetricSigned, Some(ArchiveKey::Symmetric(key))) => {
                 Zeroizing::new(*key.bytes())
             }
-            (Profile::Symmetric | Profile::SymmetricSigned, _) => {
-                let message = "the archive is encrypted: its key is required";
-                return missing(message, Reason::ArchiveKeyNeeded);
+            (Profile::Symmetric | Profile::SymmetricSigned, given) => {
+                match (self.wrapped_key(), given) {
+                    (Some(wrapped), Some(ArchiveKey::Private(private))) => {
+                        Zeroizing::new(*wrapped_key::unwrap(wrapped, private)?.bytes())
+                    }
+                    (Some(_), _) => {
+                        let message = "the archive is encrypted: its key is required, or the \
+                                       private key for which the metadata wraps it";
+                        return missing(message, Reason::ArchivePrivateKeyNeeded);
+                    }
+                    (None, _) => {
+                        let message = "the archive is encrypted: its key is required";
+                        return missing(message, Reason::ArchiveKeyNeeded);
+                    }
+                }
             }
             (Profile::Passphrase, Some(ArchiveKey::Passphrase(passphrase))) => {
                 let mut salts = Zeroizing::new([0; 64]);
@@ -170,26 +203,44 @@ impl LockedArchive {
                 let message = "the archive is encrypted: a passphrase is required";
                 return missing(message, Reason::PassphraseNeeded);
             }
+            (Profile::Recipient | Profile::RecipientSigned, Some(ArchiveKey::Private(private))) => {
+                let at = self.bytes.len() - TAIL_SIZE - profile.key_len();
+                let sender = self.bytes.get(at..).and_then(<[u8]>::first_chunk);
+                let wrong = || {
+                    let message = "the public key of the sender is not one of P-256";
+                    Error::corrupt(LAYER, at as u64, message)
+                };
+                let sender: &[u8; POINT] = sender.ok_or_else(wrong)?;
+                let shared = private.agree(sender).map_err(|error| match error.kind() {
+                    Kind::Unsupported => error,
+                    _ => wrong(),
+                })?;
+                (of_sender, of_recipient) = (&sender[..], &private.public().point()[..]);
+                shared
+            }
             (Profile::Recipient | Profile::RecipientSigned, _) => {
-                let message = format!(
-                    "unsupported: profile {} ({}), {}",
-                    profile.number(),
-                    profile.name(),
-                    profile.description()
-                );
-                return Err(Error::unsupported(LAYER, message).at(4));
+                let message =
+                    "the archive is encrypted for a private key, which is required to open it";
+                return missing(message, Reason::ArchivePrivateKeyNeeded);
             }
         };
         let signer = match (&keys.signer, profile) {
             (Some(signer), _) if profile.is_signed() => &signer.point()[..],
             (None, Profile::Signed) => return Ok(KeySchedule::unknown()),
-            (None, Profile::SymmetricSigned) => {
+            (None, Profile::SymmetricSigned | Profile::RecipientSigned) => {
                 let message = "the archive is signed: the public key of its signer is required";
                 return missing(message, Reason::SignerKeyNeeded);
             }
             _ => &[][..],
         };
-        let info = [&b"AEA_AMK"[..], &self.bytes[4..8], signer];
+        let profile_bytes = &self.bytes[4..8];
+        let info = [
+            &b"AEA_AMK"[..],
+            profile_bytes,
+            of_sender,
+            of_recipient,
+            signer,
+        ];
         let main = derivation_key(&*salt, &*key, &info);
         Ok(KeySchedule::new(main, profile.is_encrypted()))
     }
@@ -203,8 +254,10 @@ fn wrong(profile: Profile) -> Error {
             "wrong key or public key, or the header is damaged: its MAC does not match"
         }
         Profile::Passphrase => "wrong passphrase, or the header is damaged: its MAC does not match",
-        Profile::Symmetric | Profile::Recipient | Profile::RecipientSigned => {
-            "wrong key, or the header is damaged: its MAC does not match"
+        Profile::Symmetric => "wrong key, or the header is damaged: its MAC does not match",
+        Profile::Recipient => "wrong private key, or the header is damaged: its MAC does not match",
+        Profile::RecipientSigned => {
+            "wrong private key or public key, or the header is damaged: its MAC does not match"
         }
     };
     let error = Error::new(Kind::WrongKey, LAYER, message);

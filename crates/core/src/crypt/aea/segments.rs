@@ -86,20 +86,16 @@ fn decompress(compression: Compression, packed: &[u8], out: &mut [u8]) -> Result
 }
 
 fn is_right(kind: ChecksumKind, segment: &Segment, contents: &[u8]) -> bool {
-    match kind {
-        ChecksumKind::None => true,
-        ChecksumKind::Murmur => segment.sum[..8] == murmur(contents, MURMUR_SEED).to_le_bytes(),
-        ChecksumKind::Sha256 => {
-            let sum: [u8; 32] = Sha256::digest(contents).into();
-            sum == segment.sum
-        }
-    }
+    segment.sum[..kind.len()] == checksum(kind, contents)
 }
 
-/// Returns the checksum `murmur` of the contents of a segment.
-#[cfg(any(test, feature = "testing"))]
-pub(super) fn murmur_of_archive(contents: &[u8]) -> u64 {
-    murmur(contents, MURMUR_SEED)
+/// Returns the checksum of the contents of a segment.
+pub(super) fn checksum(kind: ChecksumKind, contents: &[u8]) -> Vec<u8> {
+    match kind {
+        ChecksumKind::None => Vec::new(),
+        ChecksumKind::Murmur => murmur(contents, MURMUR_SEED).to_le_bytes().to_vec(),
+        ChecksumKind::Sha256 => Sha256::digest(contents).to_vec(),
+    }
 }
 
 /// MurmurHash64A, by Austin Appleby. No well-kept crate has it.

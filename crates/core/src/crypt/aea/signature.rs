@@ -1,7 +1,7 @@
 //! The signature of the prologue: ECDSA on P-256 with SHA-256. Source: docs/formats/aea.md §5.
 
 use super::derive::KeySchedule;
-use super::keys::SignerKey;
+use super::keys::P256PublicKey;
 use super::layout::Header;
 use crate::Result;
 
@@ -54,7 +54,7 @@ pub(super) fn verify(
     prologue: &[u8],
     header: &Header,
     keys: &KeySchedule,
-    signer: &SignerKey,
+    signer: &P256PublicKey,
 ) -> Result<SignatureState> {
     use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
@@ -97,7 +97,7 @@ pub(super) fn verify(
     _prologue: &[u8],
     _header: &Header,
     _keys: &KeySchedule,
-    _signer: &SignerKey,
+    _signer: &P256PublicKey,
 ) -> Result<SignatureState> {
     Ok(SignatureState::NotSupported)
 }

@@ -154,7 +154,7 @@ fn missing_and_wrong_keys_are_distinguished() {
     let mut other = [8; 65];
     other[0] = 4;
     let other = ArchiveKeys {
-        signer: Some(SignerKey::parse(&other).unwrap()),
+        signer: Some(P256PublicKey::parse(&other).unwrap()),
         ..unsigned
     };
     assert_eq!(fails(Profile::SymmetricSigned, &other), is_wrong);
@@ -350,8 +350,8 @@ fn headers_that_lie_before_the_key_are_refused() {
         .unwrap();
     assert_eq!(locked.describe().profile, Profile::Recipient);
     let error = locked.unlock(&ArchiveKeys::default()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.to_string().contains("ecdhe"), "{error}");
+    assert_eq!(error.kind(), Kind::WrongKey);
+    assert_eq!(error.reason(), Some(Reason::ArchivePrivateKeyNeeded));
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn signatures_are_verified() {
     let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
     let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
     let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap();
-    let key = SignerKey::parse(pair.public_key().as_ref()).unwrap();
+    let key = P256PublicKey::parse(pair.public_key().as_ref()).unwrap();
     let fixture = ArchiveFixture {
         profile: Profile::Signed,
         ..ArchiveFixture::default()
@@ -463,4 +463,265 @@ fn signatures_are_verified() {
     assert_eq!(state(&bytes).unwrap_err().kind(), Kind::Corrupt);
     bytes[at + 1] = 200;
     assert_eq!(state(&bytes).unwrap_err().kind(), Kind::Corrupt);
+}
+
+/// A new archive of `plain` in segments of 16 KiB, four in a cluster.
+fn written(options: &NewArchive, plain: &[u8]) -> Vec<u8> {
+    let file = Memory::zeros(0);
+    let mut writer = ArchiveWriter::with_segments(&file, options, 16 << 10, 4).unwrap();
+    for piece in plain.chunks(10_001) {
+        writer.write(piece).unwrap();
+    }
+    let root = writer.finish(&Silent).unwrap().root.unwrap();
+    let len = file.info().len;
+    assert_eq!((root.size, root.archive_size), (plain.len() as u64, len));
+    file.read_vec(0, len as usize).unwrap()
+}
+
+/// Text that each compression shortens.
+fn repetitive(len: usize) -> Vec<u8> {
+    let lines = (0..).map(|n| format!("line {} of a text that is much the same\n", n / 7));
+    lines.flat_map(String::into_bytes).take(len).collect()
+}
+
+fn symmetric() -> SymmetricKey {
+    SymmetricKey::parse(&KEY).unwrap()
+}
+
+#[test]
+fn written_archives_read_as_they_were() {
+    let of_key = ArchiveKeys {
+        key: Some(ArchiveKey::Symmetric(symmetric())),
+        signer: None,
+    };
+    for compression in Compression::WRITTEN {
+        let options = NewArchive {
+            key: Some(NewArchiveKey::Symmetric(symmetric())),
+            signer: None,
+            compression,
+        };
+        for len in [0, 1, 16 << 10, 64 << 10, (64 << 10) + 1, 200_000] {
+            let plain = repetitive(len);
+            let bytes = written(&options, &plain);
+            let archive = open_with(&bytes, &of_key).unwrap();
+            assert!(read_all(&archive).unwrap() == plain, "{compression} {len}");
+            let mut problems = Problems::default();
+            let checked = check(&archive, &mut problems, &Silent).unwrap();
+            assert_eq!(checked.damaged, 0);
+            assert_eq!(problems.count(Severity::Warning), 0);
+            let root = archive.description().root.unwrap();
+            assert_eq!(root.archive_size, bytes.len() as u64);
+            assert_eq!(root.compression, compression);
+            let is_shorter = bytes.len() < plain.len();
+            assert!(len < 200_000 || is_shorter == (compression != Compression::None));
+        }
+    }
+}
+
+#[test]
+fn written_archives_have_keys_of_their_own() {
+    let passphrase = Secret::new(b"correct horse".to_vec());
+    let options = NewArchive {
+        key: Some(NewArchiveKey::Passphrase(passphrase.clone())),
+        signer: None,
+        compression: Compression::Zlib,
+    };
+    let plain = text(50_000);
+    let (one, two) = (written(&options, &plain), written(&options, &plain));
+    let same = one.iter().zip(&two).filter(|(a, b)| a == b).count();
+    assert!(same < one.len() / 50, "{same}");
+    let keys = ArchiveKeys {
+        key: Some(ArchiveKey::Passphrase(passphrase)),
+        signer: None,
+    };
+    assert!(read_all(&open_with(&one, &keys).unwrap()).unwrap() == plain);
+    let wrong = ArchiveKeys {
+        key: Some(ArchiveKey::Passphrase(Secret::new(b"other".to_vec()))),
+        signer: None,
+    };
+    assert_eq!(open_with(&one, &wrong).unwrap_err().kind(), Kind::WrongKey);
+}
+
+#[test]
+fn impossible_archives_are_refused() {
+    let refused = |options: &NewArchive| {
+        let file = Memory::zeros(0);
+        let refused = ArchiveWriter::new(&file, options).map(drop);
+        assert_eq!(file.info().len, 0);
+        refused.unwrap_err().kind()
+    };
+    let mut options = NewArchive {
+        key: None,
+        signer: None,
+        compression: Compression::None,
+    };
+    assert_eq!(refused(&options), Kind::Invalid);
+    options.key = Some(NewArchiveKey::Symmetric(symmetric()));
+    options.compression = Compression::Lzbitmap;
+    assert_eq!(refused(&options), Kind::Unsupported);
+}
+
+#[cfg(feature = "recipients")]
+mod recipients {
+    use super::*;
+
+    fn pair() -> P256PrivateKey {
+        P256PrivateKey::generate().unwrap()
+    }
+
+    #[test]
+    fn archives_for_a_recipient_open_with_the_private_key_only() {
+        let (recipient, signer, other) = (pair(), pair(), pair());
+        let plain = text(150_000);
+        for signed in [false, true] {
+            let options = NewArchive {
+                key: Some(NewArchiveKey::Recipient(recipient.public().clone())),
+                signer: signed.then(|| signer.clone()),
+                compression: Compression::Lzfse,
+            };
+            let bytes = written(&options, &plain);
+            let keys = |key: &P256PrivateKey, signer: Option<&P256PrivateKey>| ArchiveKeys {
+                key: Some(ArchiveKey::Private(key.clone())),
+                signer: signer.map(|key| key.public().clone()),
+            };
+            let right = keys(&recipient, signed.then_some(&signer));
+            let archive = open_with(&bytes, &right).unwrap();
+            assert!(read_all(&archive).unwrap() == plain);
+            let expected = match signed {
+                true => SignatureState::Verified,
+                false => SignatureState::None,
+            };
+            assert_eq!(archive.description().signature, expected);
+            let fails = |bytes: &[u8], keys: &ArchiveKeys| {
+                let error = open_with(bytes, keys).unwrap_err();
+                (error.kind(), error.reason())
+            };
+            let wrong = (Kind::WrongKey, Some(Reason::WrongArchiveKey));
+            assert_eq!(
+                fails(&bytes, &keys(&other, signed.then_some(&signer))),
+                wrong
+            );
+            let none = (Kind::WrongKey, Some(Reason::ArchivePrivateKeyNeeded));
+            assert_eq!(fails(&bytes, &ArchiveKeys::default()), none);
+            if signed {
+                assert_eq!(fails(&bytes, &keys(&recipient, Some(&other))), wrong);
+                let none = (Kind::WrongKey, Some(Reason::SignerKeyNeeded));
+                assert_eq!(fails(&bytes, &keys(&recipient, None)), none);
+            }
+            // Every byte of the prologue and of the first headers is authenticated.
+            for at in (4..700).step_by(7).chain(4..12) {
+                let mut changed = bytes.clone();
+                changed[at] ^= 4;
+                let read = LockedArchive::read(&Memory::from(changed.clone()));
+                let opened = read.and_then(|locked| locked.unwrap().unlock(&right));
+                let read = opened.and_then(|unlocked| {
+                    read_all(&Archive::new(Arc::new(Memory::from(changed)), unlocked))
+                });
+                assert!(read.is_err(), "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn signed_archives_are_verified() {
+        let signer = pair();
+        let plain = text(50_000);
+        for key in [None, Some(NewArchiveKey::Symmetric(symmetric()))] {
+            let options = NewArchive {
+                key,
+                signer: Some(signer.clone()),
+                compression: Compression::Zlib,
+            };
+            let bytes = written(&options, &plain);
+            let keys = ArchiveKeys {
+                key: Some(ArchiveKey::Symmetric(symmetric())),
+                signer: Some(signer.public().clone()),
+            };
+            let archive = open_with(&bytes, &keys).unwrap();
+            assert_eq!(archive.description().signature, SignatureState::Verified);
+            assert!(archive.is_authenticated() && read_all(&archive).unwrap() == plain);
+        }
+    }
+
+    /// Metadata as in system software, with the key of the fixture wrapped for `recipient`.
+    fn metadata(recipient: &P256PrivateKey) -> Vec<u8> {
+        use base64::Engine;
+        use base64::engine::general_purpose::STANDARD;
+
+        let (encapsulated, wrapped) = hpke::seal(recipient.public(), &KEY).unwrap();
+        let json = format!(
+            r#"{{"enc-request":"{}","wrapped-key":"{}"}}"#,
+            STANDARD.encode(encapsulated),
+            STANDARD.encode(wrapped).replace('/', "\\/")
+        );
+        let entry = |name: &str, value: &str| {
+            let pair = [name.as_bytes(), &[0], value.as_bytes()].concat();
+            let len = u32::try_from(pair.len() + 4).unwrap();
+            [&len.to_le_bytes()[..], &pair].concat()
+        };
+        [
+            entry("com.apple.wkms.fcs-key-url", "https://keys.example/key.pem"),
+            entry("com.apple.wkms.fcs-response", &json),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn keys_of_system_software_are_unwrapped() {
+        let (recipient, other) = (pair(), pair());
+        let fixture = ArchiveFixture {
+            metadata: metadata(&recipient),
+            ..ArchiveFixture::default()
+        };
+        let plain = text(50_000);
+        let bytes = fixture.of(&plain);
+        let description = LockedArchive::read(&Memory::from(bytes.clone()));
+        let description = description.unwrap().unwrap().describe();
+        assert!(description.has_wrapped_key);
+        let url = description.key_url.as_deref();
+        assert_eq!(url, Some("https://keys.example/key.pem"));
+        let with = |key: &P256PrivateKey| ArchiveKeys {
+            key: Some(ArchiveKey::Private(key.clone())),
+            signer: None,
+        };
+        let archive = open_with(&bytes, &with(&recipient)).unwrap();
+        assert!(read_all(&archive).unwrap() == plain);
+        // The key itself opens it, too.
+        assert!(open_with(&bytes, &fixture.keys()).is_ok());
+        let fails = |bytes: &[u8], keys: &ArchiveKeys| {
+            let error = open_with(bytes, keys).unwrap_err();
+            (error.kind(), error.reason())
+        };
+        let wrong = (Kind::WrongKey, Some(Reason::WrongArchiveKey));
+        assert_eq!(fails(&bytes, &with(&other)), wrong);
+        let none = (Kind::WrongKey, Some(Reason::ArchivePrivateKeyNeeded));
+        assert_eq!(fails(&bytes, &ArchiveKeys::default()), none);
+        for at in (12..12 + fixture.metadata.len()).step_by(5) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(open_with(&changed, &with(&recipient)).is_err(), "{at}");
+        }
+        // Without such metadata, a private key is none.
+        let plain_one = ArchiveFixture::default().of(&plain);
+        let none = (Kind::WrongKey, Some(Reason::ArchiveKeyNeeded));
+        assert_eq!(fails(&plain_one, &with(&recipient)), none);
+    }
+
+    #[test]
+    fn wrapped_keys_of_any_form_are_survived() {
+        let recipient = pair();
+        for json in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"enc-request":1,"wrapped-key":2}"#,
+            r#"{"enc-request":"AAAA","wrapped-key":"AAAA"}"#,
+            &format!("{{\"enc-request\":\"{}\"}}", "A".repeat(70_000)),
+            &"[".repeat(10_000),
+        ] {
+            let error = wrapped_key::unwrap(json.as_bytes(), &recipient).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        }
+    }
 }
