@@ -28,6 +28,7 @@ mod memory_limit;
 mod missing_contents;
 mod mount_helper;
 mod network_args;
+mod new_archive_args;
 mod new_file;
 mod node;
 mod output;

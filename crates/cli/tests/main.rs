@@ -34,6 +34,7 @@ mod json;
 mod large_backups;
 mod messages;
 mod mount;
+mod new_archives;
 mod on_a_mac;
 mod passwd;
 mod readers;

@@ -3,8 +3,9 @@
 //! [`convert`] creates the target under a temporary name and renames it when it is complete. The
 //! method depends on the target: containers that are changed in place are blank disks to which
 //! [`copy`](mod@copy) copies, standard output is a [`stream`], and [`udif`] images are written
-//! sequentially. [`resume`] continues an interrupted conversion.
+//! sequentially, also into an [`archive`](mod@archive). [`resume`] continues an interrupted conversion.
 
+mod archive;
 pub mod copy;
 mod resume;
 pub(super) mod stream;
@@ -25,6 +26,7 @@ use crate::progress::Progress;
 use crate::store::FileMode;
 use crate::{Error, Kind, Reason, Result};
 
+pub use self::archive::{ArchivedDisk, convert_to_archive};
 pub use self::copy::{CopyCounts, Order};
 pub use self::resume::resume;
 pub use self::stream::stream;

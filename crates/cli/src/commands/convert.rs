@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use bandsaw::container::{ContainerKind, Format};
-use bandsaw::crypt::Encryption;
+use bandsaw::crypt::{Encryption, Secret};
 use bandsaw::decision::Undecided;
 use bandsaw::open::Image;
 use bandsaw::ops::convert::{ConvertOptions, CopyCounts, convert, resume, stream};
@@ -25,6 +25,7 @@ use crate::checksum_args::VERIFY_HINT;
 use crate::container_args::{self, Container, file_mode};
 use crate::encryption_args::{Cipher, DecryptArgs, NewEncryptionArgs};
 use crate::failure::{Advise, Failure, Outcome};
+use crate::new_archive_args::{NewArchiveArgs, is_archive};
 use crate::output::Output;
 use crate::passphrase::NewPassphrase;
 use crate::progress::Bar;
@@ -53,6 +54,8 @@ Examples:
   bandsaw convert --encrypt disk.img Secret.sparsebundle       encrypt; asks for a passphrase
   bandsaw convert --decrypt --passfile key Secret.dmg plain.img
   bandsaw convert --re-encrypt Old.dmg New.sparsebundle        new keys and passphrase
+  bandsaw convert Docs.sparsebundle docs.dmg.aea --new-aea-key key       encrypted archive
+  bandsaw convert Docs.dmg docs.dmg.aea --aea-recipient public.pem       for the owner of a private key
   printf 'old\\0new\\0' | bandsaw convert --re-encrypt --stdinpass --new-stdinpass Old.dmg New.dmg")]
 pub(crate) struct Convert {
     /// The image to read
@@ -91,6 +94,8 @@ pub(crate) struct Convert {
     pub(crate) opening: OpenArgs,
     #[command(flatten)]
     pub(crate) encryption: EncryptionArgs,
+    #[command(flatten)]
+    pub(crate) archive: NewArchiveArgs,
 }
 
 /// The encryption of the new image.
@@ -150,14 +155,17 @@ impl EncryptionArgs {
                 };
             }
         };
-        let passphrase = || {
-            (self.new.choose(opening.on_stdin())).advise(Kind::WrongKey, || {
-                "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass for the passphrase of the \
-                 new image; those without `new-` open the source"
-                    .to_owned()
-            })
-        };
+        let passphrase = || self.new_passphrase(opening);
         self.encrypting.with(cipher, passphrase).map(Some)
+    }
+
+    /// Returns the passphrase of the new image or archive, which may be asked for.
+    pub(super) fn new_passphrase(&self, opening: &OpenArgs) -> Outcome<Secret> {
+        (self.new.choose(opening.on_stdin())).advise(Kind::WrongKey, || {
+            "use --new-passfile FILE, --new-passfd N, --new-passenv NAME or --new-stdinpass for the passphrase of the \
+             new image; those without `new-` open the source"
+                .to_owned()
+        })
     }
 
     /// Refuses to write the plain text of an encrypted image without the option that permits it.
@@ -197,6 +205,12 @@ impl Convert {
             return Err(Failure::usage("TARGET", "a target is required"));
         };
         if target.as_os_str() == "-" {
+            if let Some(option) = self.archive.given() {
+                return Err(Failure::usage(
+                    option,
+                    "cannot be used with standard output",
+                ));
+            }
             if self.skip_free {
                 return Err(Failure::usage(
                     "--skip-free",
@@ -213,6 +227,15 @@ impl Convert {
         }
         let target = container_args::place(target)?;
         let is_same = is_same(self.source.as_ref(), &target);
+        if is_archive(&target) {
+            return self.to_archive(&target, is_same, output);
+        }
+        if let Some(option) = self.archive.given() {
+            return Err(Failure::usage(
+                option,
+                "requires a target that ends in .aea",
+            ));
+        }
         let refused = |hint: &'static str| {
             let error = Error::conflict("convert", "source and target are the same image");
             Err(Failure::from(error.in_file(&target)).hint(hint))
@@ -256,6 +279,16 @@ impl Convert {
     }
 
     fn source(&self, format: Format, output: &Output) -> Outcome<Image> {
+        self.opened(format, false, output)
+    }
+
+    /// Opens the source. `is_protected` is true if the copy is encrypted whatever the options of encryption are.
+    pub(super) fn opened(
+        &self,
+        format: Format,
+        is_protected: bool,
+        output: &Output,
+    ) -> Outcome<Image> {
         let source = self.opening.read(&source::image(&self.source)?, output)?;
         let option = match source.encryption() {
             None if self.encryption.re_encrypt && !is_encrypted_archive(&source) => {
@@ -272,7 +305,9 @@ impl Convert {
         if is_signed && !self.remove_signature && !format.is_udif() {
             output.warn("the code signature of the source is not copied");
         }
-        self.encryption.check(&source)?;
+        if !is_protected {
+            self.encryption.check(&source)?;
+        }
         Ok(source)
     }
 
@@ -331,7 +366,11 @@ impl Convert {
         })
     }
 
-    fn options(&self, format: Format, encryption: Option<Encryption>) -> Outcome<ConvertOptions> {
+    pub(super) fn options(
+        &self,
+        format: Format,
+        encryption: Option<Encryption>,
+    ) -> Outcome<ConvertOptions> {
         let Container {
             round,
             mode,
@@ -363,7 +402,7 @@ impl Convert {
         })
     }
 
-    fn advise(&self, error: Error) -> Failure {
+    pub(super) fn advise(&self, error: Error) -> Failure {
         match error.kind() {
             Kind::Corrupt if error.layer() == "udif" && self.no_verify => {
                 Failure::from(error).hint(COPY_AGAIN)

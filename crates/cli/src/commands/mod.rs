@@ -19,6 +19,7 @@ mod complete;
 mod completions;
 mod compress;
 pub(crate) mod convert;
+mod convert_archive;
 mod cp;
 pub(crate) mod create;
 #[cfg(target_os = "linux")]

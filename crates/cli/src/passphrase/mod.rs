@@ -24,7 +24,7 @@ use clap::{
 
 use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 pub(crate) use keys::{
-    GivenPassphrase, ImageUnlockArgs, Iterations, KeyWrapArgs, UnlockArgs, certificate,
+    GivenPassphrase, ImageUnlockArgs, Iterations, KeyWrapArgs, UnlockArgs, certificate, key_in,
 };
 pub(crate) use scrub_env::hide;
 use source::Source;
