@@ -10,7 +10,7 @@ use bandsaw_core::{Error, Result};
 
 use crate::PlacedContents;
 use crate::build::filling::{self, Content, Piece, Places};
-use crate::build::tree::{check, path};
+use crate::build::tree::{check_source_tree, path};
 use crate::source::{SourceKind, SourceNode, Tree};
 
 /// Fails if the tree has something that neither FAT nor exFAT can hold, or a file of more than `max_file`
@@ -21,7 +21,7 @@ pub(crate) fn check_tree(
     format: &str,
     max_file: u64,
 ) -> Result<()> {
-    check(tree, layer)?;
+    check_source_tree(tree, layer)?;
     for (number, node) in (0..).zip(&tree.nodes) {
         let refused = |what: String| {
             let message = format!("{format} cannot hold {what}");
