@@ -431,7 +431,7 @@ impl CreateOptions {
                            machine and convert it (`bandsaw convert`)";
             return Err(Error::unsupported(LAYER, message).in_file(image));
         }
-        let created = self.epoch.unwrap_or_else(now);
+        let created = self.epoch.unwrap_or_else(Timestamp::now_in_seconds);
         let mut tree = read(source, image, created, progress)?;
         if self.epoch.is_some() {
             forget_host_dates(&mut tree);
@@ -552,11 +552,6 @@ impl PlannedContents {
         self.volume
             .build(&Slice::new(disk.clone(), range)?, progress)
     }
-}
-
-/// Returns the present time in whole seconds.
-pub(super) fn now() -> Timestamp {
-    Timestamp::from_seconds(Timestamp::now().seconds)
 }
 
 fn read(source: Source, image: &Path, created: Timestamp, progress: &dyn Progress) -> Result<Tree> {

@@ -37,6 +37,11 @@ impl Timestamp {
         SystemTime::now().into()
     }
 
+    /// Returns the time of the clock in whole seconds.
+    pub fn now_in_seconds() -> Self {
+        Self::from_seconds(Self::now().seconds)
+    }
+
     /// Returns the date and time to the minute in UTC, `2024-03-01 12:34`.
     pub fn to_minute(self) -> String {
         let mut text = self.date_time().to_string();

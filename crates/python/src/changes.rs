@@ -197,7 +197,7 @@ impl NativeVolume {
             ..PutOptions::default()
         };
         let done = progress::run(py, progress, |progress| {
-            let now = Timestamp::from_seconds(Timestamp::now().seconds);
+            let now = Timestamp::now_in_seconds();
             let tree = items(&sources, now, &FolderOptions::default(), progress)?;
             put(&tree, &**fs, &path, &options, progress)
         })?;

@@ -69,11 +69,6 @@ impl fmt::Display for Visitor {
     }
 }
 
-/// Returns the present time in whole seconds.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_seconds(Timestamp::now().seconds)
-}
-
 impl ChangeLog {
     /// Creates an empty log, whose lines also go to `sink`.
     pub(crate) fn new(sink: Option<LogSink>) -> Self {
@@ -85,7 +80,7 @@ impl ChangeLog {
 
     /// Writes that a change begins. Returns its number, for its end.
     pub(crate) fn begin(&self, visitor: Visitor, what: &str, place: &str) -> u64 {
-        let (what, place, begin) = (short(what), short(place), now());
+        let (what, place, begin) = (short(what), short(place), Timestamp::now_in_seconds());
         self.write(&format!("{begin} {visitor}: {what}: {place}: begins"));
         let mut table = self.table.lock();
         table.count += 1;
@@ -107,7 +102,7 @@ impl ChangeLog {
     /// Writes how a change ended, and how it is undone.
     pub(crate) fn end(&self, number: u64, is_success: bool, result: &str, undo: &str) {
         let end = ChangeEnd {
-            time: now(),
+            time: Timestamp::now_in_seconds(),
             is_success,
             result: short(result),
             undo: short(undo),

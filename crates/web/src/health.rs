@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use bandsaw::fs::Timestamp;
 use bandsaw::sync::Mutex;
 
-use crate::change_log::now;
 use crate::job::JobResult;
 use crate::roots::{Identity, ImageId, Located};
 
@@ -40,7 +39,7 @@ impl HealthTable {
         let health = Health {
             conclusion: result.conclusion.clone(),
             is_sound: result.is_sound,
-            at: now(),
+            at: Timestamp::now_in_seconds(),
             identity: located.identity(),
         };
         table.insert(id.clone(), health);

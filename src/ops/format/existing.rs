@@ -9,7 +9,7 @@ use crate::device::{BlockDevice, Slice};
 use crate::fs::source::Tree;
 use crate::fs::{NewVolumeInfo, Timestamp, VolumeEncryption};
 use crate::open::{self, Image, Volume};
-use crate::ops::create::{NewIds, now};
+use crate::ops::create::NewIds;
 use crate::partition::{EFI_SYSTEM, Map, Partition, Scheme, TypeId, gpt};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -128,7 +128,7 @@ impl<'a> Target<'a> {
             place: _,
         } = options;
         let retyped = self.retyped(format)?;
-        let created = epoch.unwrap_or_else(now);
+        let created = epoch.unwrap_or_else(Timestamp::now_in_seconds);
         let tree = Tree::empty(created);
         let id = NewIds::new(epoch, &name, &tree).volume;
         let more_volumes = Vec::new();

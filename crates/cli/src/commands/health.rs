@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bandsaw::device::Access;
+use bandsaw::fs::Timestamp;
 use bandsaw::progress::Progress;
 use bandsaw::store::FileMode;
 use bandsaw::{Kind, size};
@@ -15,7 +16,6 @@ use clap::{Args, ValueEnum, ValueHint};
 use serde::Serialize;
 use std::io::Write;
 
-use super::timemachine::now;
 use crate::failure::Outcome;
 use crate::health;
 use crate::new_file::NewFile;
@@ -192,7 +192,7 @@ impl HealthVerb {
             cache: private_cache::open(),
             reads_unchanged: self.full,
             max_age: self.max_age,
-            now: now(),
+            now: Timestamp::now_in_seconds(),
             samba: samba.as_ref(),
             open_files: open_files.as_ref(),
         };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bandsaw::container::sparsebundle::Bundle;
 use bandsaw::device::Access;
+use bandsaw::fs::Timestamp;
 use bandsaw::open;
 use bandsaw::ops::{compact, reband};
 use bandsaw::progress::Progress;
@@ -23,7 +24,6 @@ use bandsaw_states::{
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
-use super::timemachine::now;
 use crate::container_args;
 use crate::failure::Outcome;
 use crate::health::{self, on_sound};
@@ -182,7 +182,7 @@ struct WatchReport {
     bundles: Vec<Watched>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Watched {
     path: String,
     verdict: BundleVerdict,
@@ -426,7 +426,7 @@ impl Watch {
             cache: private_cache::open(),
             reads_unchanged: false,
             max_age: None,
-            now: now(),
+            now: Timestamp::now_in_seconds(),
             samba: None,
             open_files: clients.open_files.as_ref(),
         };
@@ -473,12 +473,7 @@ impl Watched {
         Self {
             path: path.display().to_string(),
             verdict,
-            message: None,
-            state: None,
-            removed_states: Vec::new(),
-            reclaimed: None,
-            band_size: None,
-            unchanged_since: None,
+            ..Self::default()
         }
     }
 
@@ -487,7 +482,7 @@ impl Watched {
         if words.is_empty() {
             return Ok(());
         }
-        match on_sound::run_if_changed(path, words, now()) {
+        match on_sound::run_if_changed(path, words, Timestamp::now_in_seconds()) {
             Err(error) if error.kind() != Kind::Cancelled => {
                 self.verdict = match BundleVerdict::of_error(&error) {
                     BundleVerdict::InUse => BundleVerdict::InUse,

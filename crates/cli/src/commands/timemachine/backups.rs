@@ -136,7 +136,7 @@ impl ReadBackups {
     pub(super) fn open(&self, date: &str) -> Outcome<(usize, OpenBackup)> {
         let number = self
             .backups
-            .select(date, now())
+            .select(date, Timestamp::now_in_seconds())
             .map_err(|error| self.advised(error))?;
         let open = self.backups.open(number);
         Ok((
@@ -171,11 +171,6 @@ impl ReadBackups {
             _ => failure,
         }
     }
-}
-
-/// Returns the present time in whole seconds.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_seconds(Timestamp::now().seconds)
 }
 
 /// Splits `DATE[:/PATH]`.

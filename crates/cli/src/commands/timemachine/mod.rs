@@ -21,7 +21,6 @@ mod versions;
 
 #[cfg(target_os = "linux")]
 pub(crate) use backups::host_folder;
-pub(super) use backups::now;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -150,9 +150,7 @@ impl Volume {
 
     /// Returns the time to be recorded for changes.
     pub(super) fn now(&self) -> Timestamp {
-        self.options
-            .now
-            .unwrap_or_else(|| Timestamp::from_seconds(Timestamp::now().seconds))
+        self.options.now.unwrap_or_else(Timestamp::now_in_seconds)
     }
 
     /// Returns true if the dates of the volume's header and of new records count from 1970. Each
