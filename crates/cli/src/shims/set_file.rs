@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use bandsaw::Error;
-use bandsaw::fs::{DateTime, Timestamp};
+use bandsaw::fs::Timestamp;
 use bandsaw::ops::finder::FinderInfo;
 use bandsaw::platform::nodes::{self, HostTime};
 
@@ -177,13 +177,9 @@ fn quoted(code: [u8; 4]) -> String {
 
 /// Returns a date as the program prints it, in UTC.
 fn date((seconds, _): HostTime) -> String {
-    let DateTime {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-    } = Timestamp::from_seconds(seconds).date_time();
-    format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
+    let at = Timestamp::from_seconds(seconds).date_time();
+    format!(
+        "{:02}/{:02}/{:04} {:02}:{:02}:{:02}",
+        at.month, at.day, at.year, at.hour, at.minute, at.second
+    )
 }

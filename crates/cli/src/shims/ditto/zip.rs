@@ -178,17 +178,15 @@ impl Writer<'_> {
 
 /// Returns a date in the archive's own form, which begins in 1980 and has no zone: UTC.
 fn dos(seconds: i64) -> zip::DateTime {
-    let DateTime {
-        year,
-        month,
-        day,
-        hour,
-        minute,
-        second,
-    } = Timestamp::from_seconds(seconds).date_time();
-    let date =
-        |year| zip::DateTime::from_date_and_time(year, month, day, hour, minute, second).ok();
-    u16::try_from(year).ok().and_then(date).unwrap_or_default()
+    let at = Timestamp::from_seconds(seconds).date_time();
+    let date = |year| {
+        let [month, day, hour, minute, second] = [at.month, at.day, at.hour, at.minute, at.second];
+        zip::DateTime::from_date_and_time(year, month, day, hour, minute, second).ok()
+    };
+    u16::try_from(at.year)
+        .ok()
+        .and_then(date)
+        .unwrap_or_default()
 }
 
 /// Returns the seconds since 1970 of such a date.
