@@ -1,11 +1,10 @@
 //! Conversion of catalog records to file attributes: kinds, modes, flags, dates (§7.5, §10).
 
-use zerocopy::IntoBytes;
+use zerocopy::transmute;
 
 use super::catalog::Object;
 use super::layout::{
-    ExtendedInfoRaw, FileInfoRaw, FileRaw, ForkRaw, finder_flags, mode_type, record_flags,
-    timestamp,
+    ExtendedInfoRaw, FileRaw, ForkRaw, finder_flags, mode_type, record_flags, timestamp,
 };
 use crate::{Attributes, FileKind, NodeId, Timestamp, UF_HIDDEN, UNKNOWN_OWNER};
 
@@ -98,27 +97,21 @@ impl NodeFacts {
 /// Returns the attribute `com.apple.FinderInfo` as macOS shows it, without the fields reserved by
 /// the system. `None` if the rest is zero.
 pub(super) fn finder_info(object: &Object) -> Option<[u8; 32]> {
-    let of_link;
-    let (user, extended) = match object {
-        Object::Folder(folder) => (folder.user_info.as_bytes(), folder.finder_info),
-        Object::File(file) if file_kind(file) == FileKind::Symlink => {
-            of_link = FileInfoRaw {
-                file_type: [0; 4],
-                creator: [0; 4],
-                ..file.user_info
-            };
-            (of_link.as_bytes(), file.finder_info)
+    let (user, extended): ([u8; 16], _) = match object {
+        Object::Folder(folder) => (transmute!(folder.user_info), folder.finder_info),
+        Object::File(file) => {
+            let mut user = file.user_info;
+            if file_kind(file) == FileKind::Symlink {
+                (user.file_type, user.creator) = Default::default();
+            }
+            (transmute!(user), file.finder_info)
         }
-        Object::File(file) => (file.user_info.as_bytes(), file.finder_info),
     };
-    let extended = ExtendedInfoRaw {
+    let extended: [u8; 16] = transmute!(ExtendedInfoRaw {
         extended_flags: extended.extended_flags,
         reserved: extended.reserved,
         ..ExtendedInfoRaw::default()
-    };
-    let mut bytes = [0; 32];
-    let (first, second) = bytes.split_at_mut(user.len());
-    first.copy_from_slice(user);
-    second.copy_from_slice(extended.as_bytes());
+    });
+    let bytes: [u8; 32] = transmute!([user, extended]);
     (bytes != [0; 32]).then_some(bytes)
 }
