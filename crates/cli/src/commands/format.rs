@@ -43,8 +43,7 @@ pub(crate) struct Format {
     ///
     /// File systems are apfs, apfs-case-sensitive, hfs+, hfs+j (with a journal), hfsx
     /// (case-sensitive), hfsx+j, fat (or fat12, fat16, fat32), exfat, and hdiutil's other names for
-    /// these. The default is hfs+, or apfs
-    /// with --encrypt-volume.
+    /// these. The default is hfs+, or apfs with --encrypt-volume.
     #[arg(long, value_name = "FS")]
     fs: Option<NewFormat>,
     /// Set the name of the volume

@@ -26,6 +26,30 @@ pub(crate) enum DirectoryPlace {
     Contiguous { first: u64, len: u64 },
 }
 
+impl DirectoryPlace {
+    /// Returns the first bytes of the directory, to count its entries: entries of many folders could name
+    /// the same long directory.
+    pub(crate) fn counted(&self) -> Self {
+        /// Room for 8192 entries.
+        const MAX_COUNTED: u64 = 256 << 10;
+        match *self {
+            Self::Fixed(_) => self.clone(),
+            Self::Chain { first, max } => Self::Chain {
+                first,
+                max: max.min(MAX_COUNTED),
+            },
+            Self::ChainOf { first, len } => Self::ChainOf {
+                first,
+                len: len.min(MAX_COUNTED),
+            },
+            Self::Contiguous { first, len } => Self::Contiguous {
+                first,
+                len: len.min(MAX_COUNTED),
+            },
+        }
+    }
+}
+
 /// A reader of entries in order.
 #[derive(Debug)]
 pub(crate) struct DirectoryReader<'a> {

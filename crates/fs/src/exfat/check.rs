@@ -2,6 +2,7 @@
 //! itself, as many as its length needs, and whole entries.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use bandsaw_core::Result;
@@ -153,6 +154,13 @@ fn compare_bitmap(
     Ok(())
 }
 
+/// Returns a number for a name: a folder may have names of 256 MiB, which are not kept.
+fn hash_of(capitals: &[u16]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    capitals.hash(&mut hasher);
+    hasher.finish()
+}
+
 struct FolderCheck<'a, 'b> {
     volume: &'a ExFatVolume,
     owners: ClusterOwners,
@@ -190,7 +198,7 @@ impl FolderCheck<'_, '_> {
                         let message = "checksum mismatch of the name";
                         self.found.of_path(Severity::Warning, &path, message)?;
                     }
-                    if !names.insert(capitals) {
+                    if !names.insert(hash_of(&capitals)) {
                         let message = "another entry of the folder has the same name";
                         self.found.of_path(Severity::Damage, &path, message)?;
                     }

@@ -140,10 +140,11 @@ impl ExFatVolume {
         }
     }
 
-    /// Returns the number of entries of a directory, of a damaged one those before the damage.
+    /// Returns the number of entries of a directory; of a long one, of its first part, of a damaged one those
+    /// before the damage.
     fn count(&self, place: &DirectoryPlace) -> Result<u64> {
         let mut count = 0;
-        let walked = self.walk(place, &mut |_| {
+        let walked = self.walk(&place.counted(), &mut |_| {
             count += 1;
             Ok(ControlFlow::Continue(()))
         });

@@ -59,11 +59,11 @@ impl FatVolume {
         }
     }
 
-    /// Returns the number of entries and of bytes of a directory. One that cannot be read has those
-    /// before the damage.
+    /// Returns the number of entries and of bytes of a directory; of a long one, of its first part. One that
+    /// cannot be read has those before the damage.
     fn measure(&self, place: &DirectoryPlace) -> Result<(u64, u64)> {
         let mut count = 0;
-        let walked = self.walk(place, &mut |_| {
+        let walked = self.walk(&place.counted(), &mut |_| {
             count += 1;
             Ok(ControlFlow::Continue(()))
         });
