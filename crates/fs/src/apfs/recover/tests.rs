@@ -9,7 +9,7 @@ use crate::{
     RecordSource, Timestamp, VolumeEncryption, VolumePlan,
 };
 use bandsaw_core::crypt::Secret;
-use bandsaw_core::device::{BlockDeviceExt, Memory};
+use bandsaw_core::device::{BlockDevice, BlockDeviceExt, Memory, ReadOnlyView};
 use bandsaw_core::progress::Silent;
 use bandsaw_testing::Random;
 
@@ -61,7 +61,13 @@ fn write(fs: &ApfsMut, dir: NodeId, name: &str, bytes: &[u8]) -> NodeId {
 
 /// Searches volumes of a container that cannot be written to.
 fn scan(bytes: Vec<u8>, numbers: &[u32]) -> (Vec<(u32, RecoveredFile)>, Vec<RecoverySummary>) {
-    let device = Arc::new(Memory::read_only(bytes));
+    scan_device(Arc::new(Memory::read_only(bytes)), numbers)
+}
+
+fn scan_device(
+    device: Arc<dyn BlockDevice>,
+    numbers: &[u32],
+) -> (Vec<(u32, RecoveredFile)>, Vec<RecoverySummary>) {
     let container = Arc::new(Container::open(device, None).unwrap());
     let mut recovery = ApfsRecovery::new(&container);
     for &number in numbers {
@@ -163,6 +169,30 @@ fn nothing_is_found_where_nothing_was_deleted() {
     drop(fs);
     let (found, _) = scan(device.to_vec(), &[1]);
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// A container has a volume for each 512 MiB. Nearly all of its memory is never touched.
+#[test]
+fn files_are_of_the_volume_that_they_were_deleted_from() {
+    let device = made(1 << 30, &["One", "Other"], false);
+    for (number, name) in [(1, "first"), (2, "second")] {
+        let fs = open(&device, number);
+        write(&fs, fs.root(), "kept", &[9; 100]);
+        write(&fs, fs.root(), name, &[number as u8; 20_000]);
+        fs.unmount().unwrap();
+    }
+    for (number, name) in [(1, "first"), (2, "second")] {
+        let fs = open(&device, number);
+        fs.remove(fs.root(), name).unwrap();
+        fs.sync().unwrap();
+        fs.unmount().unwrap();
+    }
+    let (found, _) = scan_device(Arc::new(ReadOnlyView(device)), &[1, 2]);
+    let names: Vec<_> = found
+        .iter()
+        .map(|(number, file)| (*number, file.path.as_str()))
+        .collect();
+    assert_eq!(names, [(1, "/first"), (2, "/second")]);
 }
 
 /// No damage makes a search panic or write.
