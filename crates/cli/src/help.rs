@@ -75,7 +75,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     (
         "Integrity",
         &[
-            "verify", "checksum", "diagnose", "report", "diff", "evidence",
+            "verify", "checksum", "diagnose", "recover", "report", "diff", "evidence",
         ],
     ),
     (

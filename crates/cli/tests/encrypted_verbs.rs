@@ -57,6 +57,7 @@ const LINES: &[&str] = &[
     "diff S.img S.img",
     "evidence manifest S.img -o manifest.jsonl",
     "evidence verify manifest.jsonl S.img",
+    "recover S.img --list",
     "repair S.img",
     "stack create S.img layer.asif",
     "stack info S.img layer.asif",

@@ -328,6 +328,14 @@ fn reading(runs: &Runs, name: &str) {
     let csv = format!("{name}.csv");
     runs.ok_of(2, &["evidence", "timeline", &manifest, "-o", &csv]);
     let all = format!("{name}:/");
+    runs.ok(&[&["recover", name, "--list"], key].concat());
+    let folder = format!("{name}.recovered");
+    let report = format!("{name}.recovered.json");
+    runs.ok(&[
+        &["recover", name, &folder, "--partial", "--report", &report],
+        key,
+    ]
+    .concat());
     runs.ok(&[&["diff", name, &all], key].concat());
     let differs = runs.run(
         1,

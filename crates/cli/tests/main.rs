@@ -40,6 +40,7 @@ mod passwd;
 mod readers;
 mod reasons;
 mod reband;
+mod recover;
 mod refusals;
 mod report;
 #[cfg(target_os = "linux")]

@@ -106,6 +106,7 @@ fn class(verb: &str) -> Option<Class> {
         | "resources-extract"
         | "resources-list"
         | "receive"
+        | "recover"
         | "scrub"
         | "segment"
         | "send"

@@ -49,6 +49,7 @@ pub(crate) mod passwd;
 mod put;
 mod reband;
 mod receive;
+mod recover;
 mod repair;
 mod report;
 pub(crate) mod resize;
@@ -189,6 +190,8 @@ pub(crate) enum Command {
     Evidence(Box<evidence::Evidence>),
     /// Explain why an image does not open
     Diagnose(diagnose::Diagnose),
+    /// Recover deleted files, and files of damaged volumes
+    Recover(Box<recover::Recover>),
     /// Repair an image, or undo a repair
     Repair(repair::Repair),
     /// Grow or shrink an image with its volume
@@ -264,7 +267,7 @@ impl Command {
             Create Format Dmg Info Ls Stat Tree Cat Extract Cp Put Rm Mv Mkdir Ln Xattr Chmod
             Touch Compress Decompress Convert Segment Join Resources Du Trim Compact Reband
             Advise Report Bench Verify Checksum Health Watch Send Receive Scrub Check Diff
-            Evidence Diagnose Repair Resize EnableJournal DisableJournal Stack Snapshot
+            Evidence Diagnose Recover Repair Resize EnableJournal DisableJournal Stack Snapshot
             Timemachine Checkpoint Serve Web List Passwd IsEncrypted EraseKeys Shims Completions
             Complete Man
             #[cfg(target_os = "linux")] Attach
