@@ -19,6 +19,7 @@ mod failure;
 mod global_args;
 mod hdiutil;
 mod headings;
+#[cfg(feature = "health")]
 mod health;
 mod help;
 mod image_report;

@@ -6,9 +6,6 @@ mod apple_cli;
 mod attach;
 #[cfg(feature = "bench")]
 mod bench;
-#[cfg(not(feature = "bench"))]
-#[path = "no_bench.rs"]
-mod bench;
 mod cat;
 mod check;
 mod checkpoint;
@@ -29,9 +26,11 @@ mod diff;
 mod dmg;
 mod du;
 pub(crate) mod erase_keys;
+#[cfg(feature = "evidence")]
 mod evidence;
 mod extract;
 mod format;
+#[cfg(feature = "health")]
 mod health;
 mod info;
 pub(crate) mod isencrypted;
@@ -49,6 +48,7 @@ pub(crate) mod passwd;
 mod put;
 mod reband;
 mod receive;
+#[cfg(feature = "evidence")]
 mod recover;
 mod repair;
 mod report;
@@ -68,6 +68,7 @@ mod touch;
 mod tree;
 pub(crate) mod trim;
 mod verify;
+#[cfg(feature = "health")]
 mod watch;
 mod web;
 mod xattr;
@@ -84,6 +85,36 @@ use clap::Subcommand;
 use crate::failure::{Failure, Outcome};
 use crate::hdiutil::AppleCli;
 use crate::output::Output;
+
+/// Declares the verbs of features that this build does not have: each says so.
+macro_rules! absent {
+    ($($module:ident::$verb:ident of $feature:literal: $about:literal;)*) => {$(
+        #[cfg(not(feature = $feature))]
+        mod $module {
+            #[derive(Debug, clap::Args)]
+            #[command(about = concat!($about, " (not in this build)"), disable_help_flag = true)]
+            pub(crate) struct $verb {
+                #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+                _words: Vec<std::ffi::OsString>,
+            }
+
+            impl $verb {
+                pub(crate) fn run(self, _: &crate::output::Output) -> crate::failure::Outcome {
+                    let why = concat!("this build does not have the verb (feature `", $feature, "`)");
+                    Err(bandsaw::Error::unsupported(stringify!($module), why).into())
+                }
+            }
+        }
+    )*};
+}
+
+absent! {
+    bench::Bench of "bench": "Measure the speed of folders and disk images";
+    evidence::Evidence of "evidence": "List, hash and compare the files of an image as evidence";
+    health::HealthVerb of "health": "Check the health of all bundles below folders";
+    recover::Recover of "evidence": "Recover deleted files, and files of damaged volumes";
+    watch::Watch of "health": "Check bundles again and again, and tell of changes";
+}
 
 /// Runs the verb that a variant of an enum holds: one of those that are named, or as the arms after
 /// these say.
