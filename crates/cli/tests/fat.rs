@@ -81,7 +81,7 @@ fn the_same_source_gives_the_same_bytes() {
 }
 
 #[test]
-fn what_a_volume_cannot_hold_is_refused_by_name() {
+fn contents_that_fat_cannot_hold_are_refused_by_name() {
     let scratch = Scratch::new();
     source(&scratch);
     std::os::unix::fs::symlink("short.txt", scratch.path("src/link")).unwrap();

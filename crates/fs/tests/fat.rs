@@ -254,8 +254,8 @@ fn build(plan: &dyn VolumePlan, len: usize, path: &Path) {
     fs::write(path, disk.to_vec()).unwrap();
 }
 
-fn fat_plan(files: &Files, width: Width, block_size: Option<u32>) -> fat::build::Plan {
-    let options = fat::build::Options {
+fn fat_plan(files: &Files, width: Width, block_size: Option<u32>) -> fat::build::FatPlan {
+    let options = fat::build::FatOptions {
         name: "Volume 1".into(),
         width: Some(width),
         block_size,
@@ -263,18 +263,18 @@ fn fat_plan(files: &Files, width: Width, block_size: Option<u32>) -> fat::build:
         latest: None,
         serial: 0x1234_ABCD,
     };
-    fat::build::Plan::new(tree(files), options).unwrap()
+    fat::build::FatPlan::new(tree(files), options).unwrap()
 }
 
-fn exfat_plan(files: &Files, block_size: Option<u32>) -> exfat::build::Plan {
-    let options = exfat::build::Options {
+fn exfat_plan(files: &Files, block_size: Option<u32>) -> exfat::build::ExFatPlan {
+    let options = exfat::build::ExFatOptions {
         name: "Volume \u{fc}".into(),
         block_size,
         created: MOMENT,
         latest: None,
         serial: 0x1234_ABCD,
     };
-    exfat::build::Plan::new(tree(files), options).unwrap()
+    exfat::build::ExFatPlan::new(tree(files), options).unwrap()
 }
 
 /// Copies all files with the Sleuth Kit, and compares them.

@@ -137,7 +137,7 @@ impl NewFormat {
             }
             Self::Apfs | Self::ApfsCaseSensitive => self.plan_apfs(tree, options),
             Self::Fat | Self::Fat12 | Self::Fat16 | Self::Fat32 => {
-                let options = fat::Options {
+                let options = fat::FatOptions {
                     name: options.name,
                     width: self.fat_width(),
                     block_size: options.block_size,
@@ -145,17 +145,17 @@ impl NewFormat {
                     latest: options.latest,
                     serial: serial(options.id),
                 };
-                Ok(Box::new(fat::Plan::new(tree, options)?))
+                Ok(Box::new(fat::FatPlan::new(tree, options)?))
             }
             Self::ExFat => {
-                let options = exfat::Options {
+                let options = exfat::ExFatOptions {
                     name: options.name,
                     block_size: options.block_size,
                     created: options.created,
                     latest: options.latest,
                     serial: serial(options.id),
                 };
-                Ok(Box::new(exfat::Plan::new(tree, options)?))
+                Ok(Box::new(exfat::ExFatPlan::new(tree, options)?))
             }
         }
     }

@@ -25,7 +25,7 @@ const CLUSTERS: [(u64, u64); 3] = [
 
 /// The parts of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(super) struct ExFatGeometry {
     /// Bytes of a sector.
     pub(super) sector: u64,
     pub(super) sectors: u64,
@@ -37,7 +37,7 @@ pub(super) struct Geometry {
     pub(super) clusters: u64,
 }
 
-impl Geometry {
+impl ExFatGeometry {
     /// Returns the parts of a volume of `len` bytes.
     pub(super) fn new(len: u64, sector: u64, cluster: Option<u64>) -> Result<Self> {
         if len < MIN_LEN {
@@ -108,16 +108,16 @@ mod tests {
             (32 << 30, 32768),
             (64 << 30, 131_072),
         ] {
-            let found = Geometry::new(len, 512, None).unwrap();
+            let found = ExFatGeometry::new(len, 512, None).unwrap();
             assert_eq!(found.cluster_size, cluster, "{len}");
             let end = found.offset(FIRST + found.clusters);
             assert!(end <= len && len - end < cluster, "{found:?}");
             assert!((found.clusters + 2) * 4 <= found.table * 512);
             assert_eq!(found.heap * 512 % cluster, 0);
         }
-        assert!(Geometry::new(4096, 512, None).is_err());
-        assert!(Geometry::new(1 << 20, 512, Some(1000)).is_err());
-        assert!(Geometry::new(1 << 20, 512, Some(1 << 20)).is_err());
-        assert!(Geometry::new(1 << 20, 4096, Some(512)).is_err());
+        assert!(ExFatGeometry::new(4096, 512, None).is_err());
+        assert!(ExFatGeometry::new(1 << 20, 512, Some(1000)).is_err());
+        assert!(ExFatGeometry::new(1 << 20, 512, Some(1 << 20)).is_err());
+        assert!(ExFatGeometry::new(1 << 20, 4096, Some(512)).is_err());
     }
 }

@@ -10,7 +10,7 @@ mod geometry;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::directories::Directories;
-use self::geometry::{Geometry, TABLE_SECTOR};
+use self::geometry::{ExFatGeometry, TABLE_SECTOR};
 use super::layout::{
     BootRaw, EntryRaw, REGION_SECTORS, SUMMED_SECTORS, boot_sum, entry, table_sum,
 };
@@ -31,7 +31,7 @@ const LAYER: &str = "exfat builder";
 
 /// Properties of a new volume.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ExFatOptions {
     /// The volume's name, at most 11 units of UTF-16.
     pub name: String,
     /// Size of a cluster in bytes, a power of two from 512 to 32 MiB. `None`: as Microsoft's formatter
@@ -47,16 +47,16 @@ pub struct Options {
 
 /// The plan of a volume to be created.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ExFatPlan {
     tree: Tree,
-    options: Options,
+    options: ExFatOptions,
     directories: Directories,
     upcase: Vec<u8>,
 }
 
-impl Plan {
+impl ExFatPlan {
     /// Plans a volume that holds `tree`. Fails, naming the file, if the volume cannot hold one.
-    pub fn new(tree: Tree, options: Options) -> Result<Self> {
+    pub fn new(tree: Tree, options: ExFatOptions) -> Result<Self> {
         check_tree(&tree, LAYER, "exFAT", u64::MAX >> 1)?;
         let upcase = UpcaseTable::recommended();
         Ok(Self {
@@ -72,7 +72,7 @@ impl Plan {
     }
 
     /// Returns the clusters of the bitmap, of the up-case table, and of all folders and files.
-    fn needs(&self, geometry: &Geometry) -> [u64; 3] {
+    fn needs(&self, geometry: &ExFatGeometry) -> [u64; 3] {
         let size = geometry.cluster_size;
         [
             geometry.clusters.div_ceil(8).div_ceil(size),
@@ -83,7 +83,7 @@ impl Plan {
 
     /// Returns the parts of a volume. Fails if it is too small.
     fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
-        let geometry = Geometry::new(len, sector, self.wanted_cluster())?;
+        let geometry = ExFatGeometry::new(len, sector, self.wanted_cluster())?;
         let needs = self.needs(&geometry);
         let needed = needs.into_iter().fold(0, u64::saturating_add);
         if needed > geometry.clusters {
@@ -112,7 +112,7 @@ impl Plan {
         const SECTOR: u64 = 512;
         let mut len = geometry::MIN_LEN.max(self.wanted_cluster().unwrap_or(0).saturating_mul(8));
         loop {
-            let geometry = Geometry::new(len, SECTOR, self.wanted_cluster())?;
+            let geometry = ExFatGeometry::new(len, SECTOR, self.wanted_cluster())?;
             let needed = self
                 .needs(&geometry)
                 .into_iter()
@@ -284,7 +284,7 @@ impl Plan {
 
 /// The parts of a volume, and the clusters of its files.
 struct LaidOut {
-    geometry: Geometry,
+    geometry: ExFatGeometry,
     /// Lengths of folders in bytes, whole clusters; 0 for files.
     lens: Vec<u64>,
     allotment: Allotment,
@@ -294,7 +294,7 @@ struct LaidOut {
     own: u64,
 }
 
-impl VolumePlan for Plan {
+impl VolumePlan for ExFatPlan {
     fn minimum_len(&self) -> Result<u64> {
         self.len_with(|_| 0)
     }

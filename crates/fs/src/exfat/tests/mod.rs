@@ -11,7 +11,7 @@ use bandsaw_core::progress::Silent;
 use bandsaw_testing::{Random, mutate};
 use zerocopy::FromBytes;
 
-use super::build::{Options, Plan};
+use super::build::{ExFatOptions, ExFatPlan};
 use super::fixture;
 use super::layout::{FileRaw, StreamRaw, set_sum, stored_time, timestamp};
 use super::{ExFatVolume, check, free_map, read_boot, stated_len};
@@ -30,8 +30,8 @@ fn problems(bytes: &[u8]) -> Vec<Problem> {
     check(device(bytes.to_vec()), &Silent).unwrap()
 }
 
-fn options(block_size: Option<u32>) -> Options {
-    Options {
+fn options(block_size: Option<u32>) -> ExFatOptions {
+    ExFatOptions {
         name: "My disk \u{fc}".into(),
         block_size,
         created: MOMENT,
@@ -49,7 +49,7 @@ fn volumes_of_every_cluster_size_hold_their_files() {
         (Some(1 << 20), 100 << 20),
     ] {
         let what = format!("{block_size:?}");
-        let plan = Plan::new(tree(), options(block_size)).unwrap();
+        let plan = ExFatPlan::new(tree(), options(block_size)).unwrap();
         let disk = Memory::zeros(len);
         let built = plan.build(&disk, &Silent).unwrap();
         let bytes = disk.to_vec();
@@ -76,7 +76,7 @@ fn volumes_of_every_cluster_size_hold_their_files() {
 
 #[test]
 fn a_disk_that_is_read_is_the_disk_that_is_built() {
-    let plan = Plan::new(tree(), options(None)).unwrap();
+    let plan = ExFatPlan::new(tree(), options(None)).unwrap();
     let len = plan.comfortable_len().unwrap();
     let least = plan.minimum_len().unwrap();
     assert!(least <= len && len.is_multiple_of(4096));
@@ -87,11 +87,11 @@ fn a_disk_that_is_read_is_the_disk_that_is_built() {
     assert_eq!(info, result);
     contents.write(contents.range(), &read).unwrap();
     assert!(built.to_vec() == read.to_vec());
-    let long = Options {
+    let long = ExFatOptions {
         name: "longer than eleven".into(),
         ..options(None)
     };
-    let error = Plan::new(Tree::empty(MOMENT), long).unwrap_err();
+    let error = ExFatPlan::new(Tree::empty(MOMENT), long).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     let error = plan.build(&Memory::zeros(100 << 10), &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);

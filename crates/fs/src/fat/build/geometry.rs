@@ -63,7 +63,7 @@ pub(super) struct Wanted {
 
 /// The parts of a volume, in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(super) struct FatGeometry {
     pub(super) width: Width,
     /// Bytes of a sector.
     pub(super) sector: u64,
@@ -86,7 +86,7 @@ const fn limits(width: Width) -> (u64, u64) {
     }
 }
 
-impl Geometry {
+impl FatGeometry {
     /// Returns the parts of a volume of `len` bytes.
     ///
     /// [`Kind::Limit`](bandsaw_core::Kind) if it is too small or too large for the type.
@@ -238,13 +238,13 @@ fn outside(width: Width, len: u64) -> Error {
 mod tests {
     use super::*;
 
-    fn of(len: u64, width: Option<Width>) -> Result<Geometry> {
+    fn of(len: u64, width: Option<Width>) -> Result<FatGeometry> {
         let wanted = Wanted {
             width,
             cluster: None,
             root_entries: 10,
         };
-        Geometry::new(len, 512, wanted)
+        FatGeometry::new(len, 512, wanted)
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod short_names;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::directories::Directories;
-use self::geometry::{Geometry, TABLES, Wanted};
+use self::geometry::{FatGeometry, TABLES, Wanted};
 pub use super::layout::Width;
 use super::layout::{
     BootRaw, EXTENDED_SIGNATURE, ExtendedRaw, INFO_LEAD, INFO_SIGNATURE, INFO_TRAIL, InfoRaw,
@@ -41,7 +41,7 @@ const START: [u8; 4] = [0xCD, 0x18, 0xEB, 0xFE];
 
 /// Properties of a new volume.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct FatOptions {
     /// The volume's name, at most 11 characters, which are stored in upper case.
     pub name: String,
     /// The type. `None`: by the length of the volume.
@@ -63,16 +63,16 @@ pub fn width_of(len: u64) -> Width {
 
 /// The plan of a volume to be created.
 #[derive(Debug)]
-pub struct Plan {
+pub struct FatPlan {
     tree: Tree,
-    options: Options,
+    options: FatOptions,
     label: [u8; 11],
     directories: Directories,
 }
 
-impl Plan {
+impl FatPlan {
     /// Plans a volume that holds `tree`. Fails, naming the file, if the volume cannot hold one.
-    pub fn new(tree: Tree, options: Options) -> Result<Self> {
+    pub fn new(tree: Tree, options: FatOptions) -> Result<Self> {
         check_tree(&tree, LAYER, "FAT", MAX_FILE)?;
         Ok(Self {
             label: directories::label_of(&options.name)?,
@@ -103,7 +103,7 @@ impl Plan {
 
     /// Returns the parts of a volume, and the lengths of folders in its clusters. Fails if it is too small.
     fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
-        let geometry = Geometry::new(len, sector, self.wanted())?;
+        let geometry = FatGeometry::new(len, sector, self.wanted())?;
         let lens = self.folder_lens(geometry.width);
         let needed = clusters_of(&self.tree, &lens, geometry.cluster_size());
         if needed > geometry.clusters {
@@ -127,9 +127,9 @@ impl Plan {
     fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
         const SECTOR: u64 = 512;
         let wanted = self.wanted();
-        let mut len = Geometry::least_len(SECTOR, wanted)?.next_multiple_of(4096);
+        let mut len = FatGeometry::least_len(SECTOR, wanted)?.next_multiple_of(4096);
         loop {
-            let geometry = Geometry::new(len, SECTOR, wanted)?;
+            let geometry = FatGeometry::new(len, SECTOR, wanted)?;
             let (size, lens) = (geometry.cluster_size(), self.folder_lens(geometry.width));
             let missing = clusters_of(&self.tree, &lens, size).saturating_sub(geometry.clusters);
             if missing == 0 {
@@ -212,7 +212,7 @@ impl Plan {
         out.finish()
     }
 
-    fn boot_sector(&self, geometry: &Geometry) -> Vec<u8> {
+    fn boot_sector(&self, geometry: &FatGeometry) -> Vec<u8> {
         let is_32 = geometry.width == Width::Fat32;
         let extended = ExtendedRaw {
             drive: 0x80,
@@ -313,7 +313,7 @@ impl Plan {
 
 /// The parts of a volume, and the clusters of its files.
 struct LaidOut {
-    geometry: Geometry,
+    geometry: FatGeometry,
     /// Lengths of folders in clusters, in bytes; 0 for files.
     lens: Vec<u64>,
     allotment: Allotment,
@@ -358,7 +358,7 @@ impl TableOutput<'_> {
     }
 }
 
-impl VolumePlan for Plan {
+impl VolumePlan for FatPlan {
     fn minimum_len(&self) -> Result<u64> {
         self.len_with(|_| 0)
     }

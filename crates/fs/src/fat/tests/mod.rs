@@ -10,7 +10,7 @@ use bandsaw_core::progress::Silent;
 use bandsaw_core::{Error, Kind};
 use bandsaw_testing::{Random, mutate};
 
-use super::build::{Options, Plan};
+use super::build::{FatOptions, FatPlan};
 use super::fixture::{self, Width};
 use super::layout::BootRaw;
 use super::{FatVolume, check, free_map, read_boot, stated_len};
@@ -31,8 +31,8 @@ fn problems(bytes: &[u8]) -> Vec<Problem> {
     check(device(bytes.to_vec()), &Silent).unwrap()
 }
 
-fn options(width: Option<Width>, block_size: Option<u32>) -> Options {
-    Options {
+fn options(width: Option<Width>, block_size: Option<u32>) -> FatOptions {
+    FatOptions {
         name: "My disk".into(),
         width,
         block_size,
@@ -52,7 +52,7 @@ fn volumes_of_every_type_hold_their_files() {
         (Width::Fat32, None, 36 << 20),
     ] {
         let what = format!("{width:?} {block_size:?}");
-        let plan = Plan::new(tree(), options(Some(width), block_size)).unwrap();
+        let plan = FatPlan::new(tree(), options(Some(width), block_size)).unwrap();
         let disk = Memory::zeros(len);
         let built = plan.build(&disk, &Silent).unwrap();
         let bytes = disk.to_vec();
@@ -80,7 +80,7 @@ fn volumes_of_every_type_hold_their_files() {
 
 #[test]
 fn a_disk_that_is_read_is_the_disk_that_is_built() {
-    let plan = Plan::new(tree(), options(Some(Width::Fat16), None)).unwrap();
+    let plan = FatPlan::new(tree(), options(Some(Width::Fat16), None)).unwrap();
     let len = plan.comfortable_len().unwrap();
     assert!(plan.minimum_len().unwrap() <= len && len.is_multiple_of(4096));
     let (built, read) = (Memory::zeros(len as usize), Memory::zeros(len as usize));
@@ -90,19 +90,19 @@ fn a_disk_that_is_read_is_the_disk_that_is_built() {
     contents.write(contents.range(), &read).unwrap();
     assert!(built.to_vec() == read.to_vec());
     for width in [None, Some(Width::Fat12), Some(Width::Fat32)] {
-        let plan = Plan::new(tree(), options(width, None)).unwrap();
+        let plan = FatPlan::new(tree(), options(width, None)).unwrap();
         let least = plan.minimum_len().unwrap() as usize;
         plan.build(&Memory::zeros(least), &Silent).unwrap();
     }
 }
 
 #[test]
-fn what_a_volume_cannot_hold_is_refused_by_name() {
+fn contents_that_fat_cannot_hold_are_refused_by_name() {
     let refused = |name: &str, kind: SourceKind| {
         let mut tree = Tree::empty(MOMENT);
         tree.nodes
             .push(SourceNode::made(0, name, kind, 0o644, MOMENT));
-        Plan::new(tree, options(None, None)).unwrap_err()
+        FatPlan::new(tree, options(None, None)).unwrap_err()
     };
     let empty = || SourceKind::File(Stream::empty());
     let errors: [(Error, &str); 7] = [
@@ -133,17 +133,17 @@ fn what_a_volume_cannot_hold_is_refused_by_name() {
         let node = SourceNode::made(0, name, empty(), 0o644, MOMENT);
         twice.nodes.push(node);
     }
-    let error = Plan::new(twice, options(None, None)).unwrap_err();
+    let error = FatPlan::new(twice, options(None, None)).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict);
     for name in ["longer than eleven", "a*b", "\u{20ac}"] {
-        let options = Options {
+        let options = FatOptions {
             name: name.into(),
             ..options(None, None)
         };
-        let error = Plan::new(Tree::empty(MOMENT), options).unwrap_err();
+        let error = FatPlan::new(Tree::empty(MOMENT), options).unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
     }
-    let plan = Plan::new(tree(), options(Some(Width::Fat12), None)).unwrap();
+    let plan = FatPlan::new(tree(), options(Some(Width::Fat12), None)).unwrap();
     let error = plan.build(&Memory::zeros(100 << 10), &Silent).unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
 }
