@@ -55,7 +55,7 @@ Examples:
   bandsaw convert --decrypt --passfile key Secret.dmg plain.img
   bandsaw convert --re-encrypt Old.dmg New.sparsebundle        new keys and passphrase
   bandsaw convert Docs.sparsebundle docs.dmg.aea --new-aea-key key       encrypted archive
-  bandsaw convert Docs.dmg docs.dmg.aea --aea-recipient public.pem       for the owner of a private key
+  bandsaw convert Docs.dmg docs.dmg.aea --aea-recipient public.pem       for the owner of its key
   printf 'old\\0new\\0' | bandsaw convert --re-encrypt --stdinpass --new-stdinpass Old.dmg New.dmg")]
 pub(crate) struct Convert {
     /// The image to read

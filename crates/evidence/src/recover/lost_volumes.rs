@@ -4,12 +4,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bandsaw::Result;
 use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Slice};
 use bandsaw::fs::apfs::Container;
 use bandsaw::fs::hfsplus::layout::{HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX};
 use bandsaw::fs::hfsplus::{probe_front, stated_len};
 use bandsaw::progress::Progress;
+use bandsaw::size::{counted, to_usize};
+use bandsaw::{Error, Kind, Result};
+
+use crate::LAYER;
 
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
@@ -46,14 +49,23 @@ pub(super) struct LostVolume {
     pub(super) device: Arc<dyn BlockDevice>,
 }
 
+/// The result of a search.
+#[derive(Debug, Default)]
+pub(super) struct LostVolumes {
+    pub(super) found: Vec<LostVolume>,
+    /// The error about sectors that cannot be read: a volume that begins in one is not found.
+    pub(super) unread: Option<Error>,
+}
+
 /// Searches a disk for volumes, which do not overlap.
 pub(super) fn find_volumes(
     disk: &Arc<dyn BlockDevice>,
     progress: &dyn Progress,
-) -> Result<Vec<LostVolume>> {
+) -> Result<LostVolumes> {
     let len = disk.info().len / SECTOR * SECTOR;
     progress.stage("search for volumes", len);
     let mut found: Vec<LostVolume> = Vec::new();
+    let mut unread = Unread::default();
     let (mut at, mut buffer) = (0, Vec::new());
     while at < len && found.len() < MAX_VOLUMES {
         progress.check()?;
@@ -65,22 +77,52 @@ pub(super) fn find_volumes(
             continue;
         }
         let piece = PIECE.min(len - at);
-        buffer.resize(usize::try_from(piece).unwrap_or(0), 0);
-        // What cannot be read is passed over.
-        if disk.read_at(at, &mut buffer).is_ok() {
-            for (index, sector) in buffer.chunks_exact(512).enumerate() {
-                let place = at + index as u64 * SECTOR;
-                let is_inside = |volume: &LostVolume| volume.range.contains(&place);
-                if found.iter().any(is_inside) {
-                    continue;
-                }
-                found.extend(volume_at(disk, place, sector)?);
+        buffer.resize(to_usize(piece), 0);
+        let is_whole = disk.read_at(at, &mut buffer).is_ok();
+        for (place, sector) in (at..).step_by(512).zip(buffer.chunks_exact_mut(512)) {
+            // A bad sector must not hide its neighbors.
+            if !is_whole && let Err(error) = disk.read_at(place, sector) {
+                unread.add(place, error);
+                continue;
+            }
+            let is_inside = |volume: &LostVolume| volume.range.contains(&place);
+            if found.iter().any(is_inside) {
+                continue;
+            }
+            match volume_at(disk, place, sector) {
+                Ok(volume) => found.extend(volume),
+                Err(error) => unread.add(place, error),
             }
         }
         progress.advance(piece);
         at += piece;
     }
-    Ok(found)
+    let unread = unread.into_error();
+    Ok(LostVolumes { found, unread })
+}
+
+/// Sectors that cannot be read, or lead to what cannot be read.
+#[derive(Default)]
+struct Unread {
+    sectors: u64,
+    first: Option<(u64, Error)>,
+}
+
+impl Unread {
+    fn add(&mut self, place: u64, error: Error) {
+        self.sectors += 1;
+        self.first.get_or_insert((place, error));
+    }
+
+    fn into_error(self) -> Option<Error> {
+        let (place, error) = self.first?;
+        let sectors = counted(self.sectors, "sector", "sectors");
+        let message = format!(
+            "{sectors} cannot be read: a volume that begins there is not found; the first is at \
+             byte {place}"
+        );
+        Some(Error::new(Kind::Corrupt, LAYER, message).caused_by(error))
+    }
 }
 
 fn volume_at(disk: &Arc<dyn BlockDevice>, place: u64, sector: &[u8]) -> Result<Option<LostVolume>> {
@@ -113,9 +155,11 @@ fn volume_at(disk: &Arc<dyn BlockDevice>, place: u64, sector: &[u8]) -> Result<O
         .into_iter()
         .flatten()
     {
-        let node = range.start + u64::from(catalog) * u64::from(block_size);
-        let kind = disk.read_array::<1>(node + NODE_KIND.0);
-        if range.end <= len && kind.is_ok_and(|[kind]| kind == NODE_KIND.1) {
+        let catalog = u64::from(catalog) * u64::from(block_size);
+        let node = range.start.checked_add(catalog);
+        let kind = node.and_then(|node| node.checked_add(NODE_KIND.0));
+        let kind = kind.and_then(|at| disk.read_array::<1>(at).ok());
+        if range.end <= len && kind == Some([NODE_KIND.1]) {
             return hfs_plus(disk, range).map(Some);
         }
     }

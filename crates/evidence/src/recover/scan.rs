@@ -12,7 +12,7 @@ use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
 
-use super::lost_volumes::{LostFormat, LostVolume, find_volumes};
+use super::lost_volumes::{LostFormat, LostVolume, LostVolumes, find_volumes};
 use super::record::{FileEntry, VolumeEntry};
 use super::selection::Selection;
 use crate::LAYER;
@@ -49,6 +49,7 @@ pub fn recover(
         progress,
         count: 0,
         is_selected: which.is_some(),
+        unread: None,
     };
     if which.is_some() {
         let (volume, number) = image.volume_and_number(which)?;
@@ -85,12 +86,16 @@ pub fn recover(
         }
     }
     if search.count == 0 {
-        for lost in find_volumes(image.disk(), progress)? {
+        let LostVolumes { found, unread } = find_volumes(image.disk(), progress)?;
+        search.unread = unread;
+        for lost in found {
             search.lost(&lost)?;
         }
     }
     match search.count {
-        0 => Err(Error::not_found(LAYER, "volume of HFS+ or APFS")),
+        0 => Err(search
+            .unread
+            .unwrap_or_else(|| Error::not_found(LAYER, "volume of HFS+ or APFS"))),
         _ => Ok(()),
     }
 }
@@ -120,6 +125,8 @@ struct Search<'a> {
     progress: &'a dyn Progress,
     count: u32,
     is_selected: bool,
+    /// The sectors that a search for volumes could not read.
+    unread: Option<Error>,
 }
 
 impl Search<'_> {
@@ -138,7 +145,7 @@ impl Search<'_> {
             files: 0,
             searched: 0,
             unassigned_nodes: 0,
-            problems: Vec::new(),
+            problems: self.unread.iter().map(ErrorInfo::new).collect(),
         }
     }
 
@@ -248,5 +255,6 @@ fn finish(entry: &mut VolumeEntry, summary: &RecoverySummary) {
     entry.damaged = summary.is_damaged;
     entry.searched = summary.searched;
     entry.unassigned_nodes = summary.unassigned_nodes;
-    entry.problems = summary.problems.iter().map(ErrorInfo::new).collect();
+    let problems = summary.problems.iter().map(ErrorInfo::new);
+    entry.problems.extend(problems);
 }

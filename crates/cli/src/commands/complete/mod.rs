@@ -427,17 +427,19 @@ mod tests {
     use super::*;
 
     /// Names of values that are not one of a few words.
-    const OPEN: [&str; 33] = [
+    const OPEN: [&str; 35] = [
         "ADDRESS[:PORT]",
         "AGE",
         "BYTES",
         "COMMAND",
+        "DATE",
         "DATE1",
         "DATE2",
         "DATE:/PATH",
         "DATE[:/PATH]",
         "EXTENSIONS",
         "FACTOR",
+        "GLOB",
         "KIND[:ID]",
         "LEVEL",
         "LEVELS",
