@@ -96,6 +96,15 @@ pub(crate) fn url(path: &Path) -> Option<(&str, &str)> {
     Some((address::scheme(text)?, text))
 }
 
+/// Returns true if `path` is a URL, or names a snapshot or a file in an archive, or seems to: there is no
+/// file or folder of that path.
+pub(crate) fn is_elsewhere(path: &Path) -> bool {
+    let is_absent = |found: Result<bool>| !matches!(found, Ok(false));
+    url(path).is_some()
+        || is_absent(snapshot::on_host(path).map(|found| found.is_some()))
+        || is_absent(archive_member::on_host(path, Access::ReadOnly).map(|found| found.is_some()))
+}
+
 /// Refuses a URL if only files of this host are supported.
 pub(crate) fn must_be_here(path: &Path) -> Result<()> {
     match url(path) {

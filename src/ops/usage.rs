@@ -249,12 +249,10 @@ fn elsewhere(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
 
 /// Returns the space usage of all files of an image.
 pub(crate) fn host(image: &Image, progress: &dyn Progress) -> Result<HostUsage> {
-    let mut usage = match remote::url(image.path()) {
-        None => HostUsage::of(
-            &snapshot::on_host(image.path())?.unwrap_or_else(|| image.path().to_owned()),
-            progress,
-        )?,
-        Some(_) => elsewhere(image, progress)?,
+    let mut usage = match snapshot::on_host(image.path())? {
+        Some(folder) => HostUsage::of(&folder, progress)?,
+        None if remote::is_elsewhere(image.path()) => elsewhere(image, progress)?,
+        None => HostUsage::of(image.path(), progress)?,
     };
     for layer in image.overlays() {
         usage = usage.and(HostUsage::of(&layer.path, progress)?);

@@ -122,7 +122,7 @@ fn an_archive_gets_new_keys_without_plain_text_in_a_file() {
     let cat = scratch.ok(&words("cat b.img.aea:/hello.txt --passfile pass"));
     assert_eq!(cat, "hello, world\n");
     let error = scratch.fails(
-        2,
+        4,
         &words("convert a.img.aea a.img.aea --aea-key key --new-aea-key key"),
     );
     assert!(error.contains("the same file"), "{error}");

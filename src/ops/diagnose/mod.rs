@@ -13,7 +13,7 @@ use std::path::Path;
 use super::describe::layer_facts;
 use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::{Access, BlockDevice};
-use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote, snapshot};
+use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote};
 use crate::problem::Severity;
 use crate::progress::Progress;
 use crate::store::{LocalFile, Open};
@@ -241,7 +241,7 @@ fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
 
 /// Returns the cause for a path that does not exist or cannot be an image.
 fn place(path: &Path) -> Option<Cause> {
-    if remote::url(path).is_some() || !matches!(snapshot::on_host(path), Ok(None)) {
+    if remote::is_elsewhere(path) {
         return None; // opening it says what is wrong
     }
     let meta = match fs::metadata(path) {
