@@ -182,7 +182,7 @@ impl Recover {
             let message = "expected IMAGE or IMAGE:VOLUME, without a snapshot or path";
             return Err(Failure::usage("IMAGE", message));
         }
-        let image = self.opening.read(&address.image, output)?;
+        let image = self.opening.read_disk(&address.image, output)?;
         let bar = Bar::new(output);
         let shown_path = address.image.to_string();
         let mut found = Found {

@@ -141,6 +141,23 @@ impl OpenArgs {
         Ok(opened)
     }
 
+    /// Opens an image for reading like [`read`](Self::read), and contents of no known format as a raw
+    /// disk: for verbs that search the disk.
+    pub(crate) fn read_disk(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
+        let opened = match self.open(image, Access::ReadOnly) {
+            Err(failure) if failure.reason() == Some(Reason::UnknownFormat) => {
+                let options = OpenOptions {
+                    image_format: Some(Format::Udrw),
+                    ..self.options(Access::ReadOnly)
+                };
+                open::open(Path::new(image), &options).map_err(|error| advise(error, image))?
+            }
+            opened => opened?,
+        };
+        output.warn_of(&opened);
+        Ok(opened)
+    }
+
     /// Opens the volume that an address names.
     pub(crate) fn volume(&self, image: &Image, address: &Address) -> Outcome<Arc<dyn FileSystem>> {
         let wanted = VolumeQuery {
