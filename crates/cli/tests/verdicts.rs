@@ -55,7 +55,7 @@ fn disks(mapped: &[u8], range: std::ops::Range<usize>) -> Vec<(&'static str, Vec
             "foreign",
             with(&|volume| {
                 volume.fill(0);
-                volume[3..11].copy_from_slice(b"EXFAT   ");
+                volume[3..11].copy_from_slice(b"NTFS    ");
             }),
             Expected {
                 conclusion: "unchecked",

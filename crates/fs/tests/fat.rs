@@ -196,7 +196,7 @@ fn volumes_of_mkfs_and_mtools_are_read() {
         compare(&read_volume(&volume), &files, &what);
         let info = volume.volume();
         assert_eq!(
-            (&*info.name, &*info.format),
+            (&*info.name, info.format),
             ("VOLUME 1", &*format!("FAT{width}"))
         );
         let problems = fat::check(device(&image), &Silent).unwrap();

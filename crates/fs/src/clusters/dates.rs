@@ -33,7 +33,7 @@ impl DosDate {
             [date.month, date.day, date.hour, date.minute, date.second].map(u16::from);
         Self {
             date: years << 9 | month << 5 | day,
-            time: hour << 11 | minute << 5 | second / 2,
+            time: hour << 11 | minute << 5 | (second / 2),
             hundredths: hundredths + 100 * (date.second % 2),
         }
     }

@@ -193,7 +193,7 @@ fn root_of(boot: &Boot) -> DirectoryPlace {
 /// Returns the bytes of the up-case table.
 fn read_upcase(space: &ClusterSpace, raw: &EntryRaw) -> Result<Vec<u8>> {
     let len = raw.len.get();
-    if len == 0 || len % 2 != 0 || len > MAX_UPCASE {
+    if len == 0 || !len.is_multiple_of(2) || len > MAX_UPCASE {
         let message = format!("the up-case table has {len} bytes");
         return Err(Error::new(Kind::Corrupt, LAYER, message));
     }

@@ -208,10 +208,10 @@ impl Assembler<'_> {
                     found.resource = Some((at.stream_id.get(), at.stream.size.get()));
                 }
                 (_, xattr_name::SYMLINK) => {}
-                (Some(XattrValue::Embedded(value)), _) => {
-                    if !text.starts_with("com.apple.system.") {
-                        found.values.push((text, value.to_vec()));
-                    }
+                (Some(XattrValue::Embedded(value)), _)
+                    if !text.starts_with("com.apple.system.") =>
+                {
+                    found.values.push((text, value.to_vec()));
                 }
                 _ => {}
             }

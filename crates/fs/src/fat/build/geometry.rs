@@ -46,7 +46,7 @@ const FAT16_UP_TO: u64 = 1_048_576;
 pub(super) const fn width_of(len: u64) -> Width {
     match len / 512 {
         ..FAT12_BELOW => Width::Fat12,
-        ..=FAT16_UP_TO => Width::Fat16,
+        FAT12_BELOW..=FAT16_UP_TO => Width::Fat16,
         _ => Width::Fat32,
     }
 }

@@ -10,6 +10,11 @@ use bandsaw_core::device::{BlockDevice, ExtentKind, Slice, is_zero};
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::to_usize;
 
+/// A function that takes a piece: its offset, the bytes from there on, and the number of its own.
+type EachPiece<'a> = &'a mut dyn FnMut(u64, &[u8], usize) -> Result<()>;
+/// A function that returns the unused range of a live node, by its number and bytes.
+type LiveRange<'a> = &'a dyn Fn(u32, &[u8]) -> Option<Range<usize>>;
+
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
 /// Bytes behind a piece that are read with it, as a record can reach into the next one.
@@ -68,7 +73,7 @@ impl Area {
         &self,
         progress: &dyn Progress,
         failed: &mut dyn FnMut(bandsaw_core::Error),
-        each: &mut dyn FnMut(u64, &[u8], usize) -> Result<()>,
+        each: EachPiece<'_>,
     ) -> Result<u64> {
         let device = self.device();
         let len = device.info().len;
@@ -151,7 +156,7 @@ pub(super) fn parts(
     bytes: &[u8],
     own: usize,
     node_size: Option<u16>,
-    live: &dyn Fn(u32, &[u8]) -> Option<Range<usize>>,
+    live: LiveRange<'_>,
 ) -> Vec<(Range<usize>, bool)> {
     let Some(size) = node_size.map(usize::from) else {
         return vec![(0..own, false)];
