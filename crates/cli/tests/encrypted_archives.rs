@@ -493,7 +493,8 @@ fn an_image_in_a_firmware_file_is_read_in_place() {
         scratch.ok(&with(&format!("extract {image} {out}"), key));
         assert!(fs::read(scratch.path(&format!("{out}/big.bin"))).unwrap() == big);
         let copy = format!("copy{number}.sparsebundle");
-        scratch.ok(&with(&format!("convert --decrypt {image} {copy}"), key));
+        let decrypt = if key.is_empty() { "" } else { "--decrypt " };
+        scratch.ok(&with(&format!("convert {decrypt}{image} {copy}"), key));
         assert_eq!(scratch.ok(&["cat", &format!("{copy}:/hello.txt")]), hello);
     }
     let error = scratch.fails(3, &["ls", "x.ipsw/plain.img"]);

@@ -93,9 +93,9 @@ pub fn recover(
         }
     }
     match search.count {
-        0 => Err(search
-            .unread
-            .unwrap_or_else(|| Error::not_found(LAYER, "volume of HFS+ or APFS"))),
+        0 => Err(search.unread.unwrap_or_else(|| {
+            Error::new(Kind::NotFound, LAYER, "no HFS+ or APFS volume was found")
+        })),
         _ => Ok(()),
     }
 }
