@@ -462,8 +462,8 @@ def test_an_encrypted_archive(dmg: Path, tmp_path: Path) -> None:
         assert names(image) == expected
     with pytest.raises(bandsaw.errors.ArchiveKeyNeeded):
         bandsaw.open(path)
-    serialization = needed("cryptography.hazmat.primitives.serialization")
-    ec = needed("cryptography.hazmat.primitives.asymmetric.ec")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
     private = ec.generate_private_key(ec.SECP256R1())
     public = private.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
