@@ -238,7 +238,7 @@ pub(super) fn encrypted_bundle(bench: &Bench) -> Result<Vec<Case>> {
 
 /// Goal 10: the other formats, encrypted, compared with the encrypted bundle, on one thread.
 ///
-/// Which of two files is written first decides about the physical pages of both: they take turns.
+/// The file that is written first gets other physical pages than the second: they take turns.
 pub(super) fn encrypted_formats(bench: &Bench) -> Result<Vec<Case>> {
     let size = bench.scaled(512 * MIB);
     let mut all = Vec::new();

@@ -83,7 +83,7 @@ impl EntryWidth {
     }
 }
 
-/// What an entry says of its cluster.
+/// The state of a cluster by its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
     Free,

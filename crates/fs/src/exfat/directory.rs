@@ -17,7 +17,7 @@ pub(super) struct EntrySet {
     pub(super) units: Vec<u16>,
     /// Clusters of extensions by vendors.
     pub(super) others: Vec<StreamRaw>,
-    /// What is wrong with the set, although it can be read.
+    /// The error about a set that can be read nevertheless.
     pub(super) fault: Option<&'static str>,
 }
 
