@@ -116,7 +116,7 @@ fn check_snapshot_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "invalid name: expected at most {LONGEST_NAME} bytes, without / and without a leading ."
+        "invalid name: expected at most {LONGEST_NAME} bytes, no slash, and no dot at its start"
     );
     Err(Error::invalid(LAYER, message).named(name))
 }

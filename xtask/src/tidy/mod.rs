@@ -157,20 +157,41 @@ impl Text {
         }
     }
 
-    /// Returns the lines of code, numbered from 1: without comments, without string contents, and
-    /// without the tests at the end of the file.
+    /// Returns the lines of code, numbered from 1: without comments, string contents and tests.
     fn code(&self) -> impl Iterator<Item = (usize, String)> {
-        let lines = (1..)
-            .zip(self.text.lines())
-            .take_while(|(_, line)| line.trim() != "#[cfg(test)]");
+        let lines = (1..).zip(production_lines(&self.text));
         lines.map(|(number, line)| (number, code(line)))
     }
 
-    /// Returns the code before the tests at the end as one text, without comments and string contents.
+    /// Returns the code without tests as one text, without comments and string contents. Its lines
+    /// have the numbers that they have in the file.
     fn code_text(&self) -> String {
-        let lines = words::production(&self.text).lines();
-        lines.map(|line| code(line) + "\n").collect()
+        self.code().map(|(_, line)| line + "\n").collect()
     }
+
+    /// Returns the text without tests. Its lines have the numbers that they have in the file.
+    fn production(&self) -> String {
+        let lines = production_lines(&self.text);
+        lines.flat_map(|line| [line, "\n"]).collect()
+    }
+}
+
+/// Returns the lines of a formatted source file; those of an item under `#[cfg(test)]` are empty.
+fn production_lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut test: Option<&str> = None;
+    text.lines().map(move |line| {
+        let trimmed = line.trim_start();
+        let indent = &line[..line.len() - trimmed.len()];
+        match test {
+            None if trimmed.starts_with("#[cfg(test)]") => test = Some(indent),
+            None => return line,
+            // A deeper line, an attribute and the beginning of a block do not end the item.
+            Some(of) if indent.len() > of.len() || trimmed.starts_with('#') => {}
+            Some(_) if trimmed.ends_with([';', ',', '}']) => test = None,
+            Some(_) => {}
+        }
+        ""
+    })
 }
 
 /// Returns a line without string contents and without its comment.
@@ -233,6 +254,17 @@ mod tests {
         ] {
             assert_eq!(code(line), expected);
         }
+    }
+
+    #[test]
+    fn items_of_tests_are_no_production_code() {
+        let source = "use a;\n#[cfg(test)]\nuse b::{\n    c,\n};\nfn d() {\n    #[cfg(test)]\n    e();\n    f();\n}\n\
+                      #[cfg(test)]\n#[must_use]\nfn g() {\n    h();\n}\n#[cfg(test)]\nmod i;\nmod j;\n";
+        let file = text("src/a.rs", source);
+        let production = file.production();
+        assert_eq!(production.lines().count(), source.lines().count());
+        let left: Vec<_> = production.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(left, ["use a;", "fn d() {", "    f();", "}", "mod j;"]);
     }
 
     #[test]

@@ -93,8 +93,9 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
     if !has_messages(&file.path) {
         return Vec::new();
     }
+    let production = file.production();
     let mut faults = Vec::new();
-    for (line, literal) in literals(production(&file.text)) {
+    for (line, literal) in literals(&production) {
         for (phrase, instead) in BANNED {
             if literal.contains(phrase) {
                 faults.push(file.fault(line, format!("`{}`: {instead}", phrase.trim())));
@@ -104,20 +105,20 @@ pub(super) fn check(file: &Text) -> Vec<Fault> {
             faults.push(file.fault(line, format!("name what is wrong: `{literal}`")));
         }
     }
-    for (line, message) in messages(production(&file.text)) {
+    for (line, message) in messages(&production) {
         if !is_message(&message) {
             let what =
                 "an error is lower case, without a full stop, as it follows a name and a colon";
             faults.push(file.fault(line, format!("{what}: `{message}`")));
         }
     }
-    for (line, doing) in actions(production(&file.text)) {
+    for (line, doing) in actions(&production) {
         if !is_action(&doing) {
             let what = "a failed call is a verb and its object, as it follows `cannot`";
             faults.push(file.fault(line, format!("{what}: `{doing}`")));
         }
     }
-    for (line, name) in called(production(&file.text), &["Error::not_found("], |name| {
+    for (line, name) in called(&production, &["Error::not_found("], |name| {
         any_literals(name).pop()
     }) {
         if name.split([' ', ':']).any(|word| NO_NAMES.contains(&word)) {
@@ -421,12 +422,6 @@ fn has_messages(path: &str) -> bool {
         path.starts_with("src/") || (path.starts_with("crates/") && path.contains("/src/"));
     let test = ["testing", "tests", "corruptions", "fixture", "sample"];
     source && path.ends_with(".rs") && !test.iter().any(|word| path.contains(word))
-}
-
-/// Returns the text before the tests at its end.
-pub(super) fn production(text: &str) -> &str {
-    text.find("\n#[cfg(test)]\nmod ")
-        .map_or(text, |at| &text[..at])
 }
 
 /// Returns the name of the type that a line of code declares.
