@@ -45,7 +45,7 @@ pub use iso9660::iso9660;
 pub use journal::journal;
 pub use object_store::object_log;
 pub use partition::partition_map;
-pub use recover::recover;
+pub use recover::{lost_volumes, recover};
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
 pub use text::{address, size};
@@ -97,6 +97,7 @@ pub const TARGETS: &[Target] = &[
     target("apfs_keybag", apfs_keybag, apfs::keybag_seeds),
     target("tar_import", tar_import, tar::seeds),
     target("recover", recover, recover::seeds),
+    target("lost_volumes", lost_volumes, recover::lost_seeds),
     target("object_log", object_log, object_store::seeds),
     target("info_plist", info_plist, bundle::plist_seeds),
     target("rebanding_plist", rebanding_plist, bundle::rebanding_seeds),

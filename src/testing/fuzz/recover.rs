@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{describe, disk, hfsplus};
+use super::{SECTOR, describe, disk, hfsplus};
 use crate::Kind;
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
-use crate::fs::apfs::{self, ApfsRecovery, Container};
-use crate::fs::hfsplus::HfsPlusRecovery;
+use crate::fs::apfs::{self, ApfsRecovery, Container, container_at};
+use crate::fs::hfsplus::{HfsPlusRecovery, volume_around};
 use crate::fs::{Fork, RecoveredFile};
 use crate::progress::Silent;
 use crate::{Error, Result};
@@ -30,6 +30,32 @@ pub fn recover(input: &[u8]) {
     let mut bytes = disk.to_vec();
     apfs::reseal(&mut bytes);
     search_container(Arc::new(Memory::read_only(bytes)));
+}
+
+/// Takes an input that describes a disk. Each sector is read as a header of HFS+ and as a superblock of APFS;
+/// a volume that is found is within the disk and contains the sector, and nothing is written.
+pub fn lost_volumes(input: &[u8]) {
+    let Some(disk) = disk(input) else { return };
+    let mut bytes = disk.to_vec();
+    search_sectors(&bytes);
+    apfs::reseal(&mut bytes);
+    search_sectors(&bytes);
+}
+
+fn search_sectors(bytes: &[u8]) {
+    let device: Arc<dyn BlockDevice> = Arc::new(Memory::read_only(bytes.to_vec()));
+    for (offset, sector) in (0..).step_by(SECTOR).zip(bytes.chunks(SECTOR)) {
+        for found in [
+            volume_around(&device, offset, sector),
+            container_at(&device, offset, sector),
+        ] {
+            if let Ok(Some(range)) = &found {
+                assert!(range.contains(&offset), "{offset}: {range:?}");
+                assert!(range.end <= bytes.len() as u64, "{offset}: {range:?}");
+            }
+            check(found);
+        }
+    }
 }
 
 fn search_container(device: Arc<dyn BlockDevice>) {
@@ -62,6 +88,17 @@ fn check<T>(scanned: Result<T>) {
     if let Err(error) = scanned {
         assert_ne!(error.kind(), Kind::ReadOnly, "{error}");
     }
+}
+
+/// Volumes of both formats behind some other sectors.
+pub(super) fn lost_seeds() -> Vec<Vec<u8>> {
+    // A multiple of the block size, so that the checksums of APFS can be corrected.
+    const BEFORE: usize = 8 * SECTOR;
+    let behind = |volume: Vec<u8>| describe(&[vec![0; BEFORE], volume].concat());
+    let containers = super::apfs::container_seeds();
+    let containers = containers.iter().filter_map(|seed| super::described(seed));
+    let volumes = [hfsplus::sample(false, 512), hfsplus::sample(true, 4096)];
+    volumes.into_iter().chain(containers).map(behind).collect()
 }
 
 /// Volumes as they are, and with a catalog whose header is lost, so that all of its records are found.

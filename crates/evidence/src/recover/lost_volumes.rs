@@ -4,10 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bandsaw::device::{BlockDevice, BlockDeviceExt, ExtentKind, Slice};
-use bandsaw::fs::apfs::Container;
-use bandsaw::fs::hfsplus::layout::{HEADER_OFFSET, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX};
-use bandsaw::fs::hfsplus::{probe_front, stated_len};
+use bandsaw::device::{BlockDevice, ExtentKind, Slice};
+use bandsaw::fs::apfs::container_at;
+use bandsaw::fs::hfsplus::volume_around;
 use bandsaw::progress::Progress;
 use bandsaw::size::{counted, to_usize};
 use bandsaw::{Error, Kind, Result};
@@ -17,12 +16,8 @@ use crate::LAYER;
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
 const SECTOR: u64 = 512;
-/// Offset of the magic number in a superblock of APFS.
-const APFS_MAGIC: usize = 32;
 /// Largest number of volumes.
 const MAX_VOLUMES: usize = 128;
-/// Offset of the kind of a node in its descriptor, and the kind of a header node.
-const NODE_KIND: (u64, u8) = (8, 1);
 
 /// The format of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,80 +120,18 @@ impl Unread {
     }
 }
 
+/// Returns the volume that the header or superblock in a sector describes.
 fn volume_at(disk: &Arc<dyn BlockDevice>, place: u64, sector: &[u8]) -> Result<Option<LostVolume>> {
-    if sector.get(APFS_MAGIC..APFS_MAGIC + 4) == Some(b"NXSB") {
-        return container_at(disk, place);
-    }
-    let signature = u16::from_be_bytes([sector[0], sector[1]]);
-    if !matches!(signature, SIGNATURE_HFS_PLUS | SIGNATURE_HFSX) {
-        return Ok(None);
-    }
-    let Some(start) = place.checked_sub(HEADER_OFFSET) else {
+    let found = match container_at(disk, place, sector)? {
+        Some(range) => Some((LostFormat::Apfs, range)),
+        None => volume_around(disk, place, sector)?.map(|range| (LostFormat::HfsPlus, range)),
+    };
+    let Some((format, range)) = found else {
         return Ok(None);
     };
-    let len = disk.info().len;
-    let behind = slice(disk, start..len)?;
-    if probe_front(&*behind)?.is_none() {
-        return Ok(None);
-    }
-    // The alternate header counts if it is valid for the rest of the disk.
-    let Some(stated) = stated_len(&*behind)?.filter(|&stated| stated > 2 * HEADER_OFFSET) else {
-        return Ok(None);
-    };
-    let block_size = field(sector, 40);
-    let catalog = field(sector, 272 + 16);
-    let as_primary = start..start.saturating_add(stated);
-    let end = place + HEADER_OFFSET;
-    let as_alternate = end.checked_sub(stated).map(|start| start..end);
-    // The first node of the catalog tells the header from the alternate.
-    for range in [Some(as_primary.clone()), as_alternate]
-        .into_iter()
-        .flatten()
-    {
-        let catalog = u64::from(catalog) * u64::from(block_size);
-        let node = range.start.checked_add(catalog);
-        let kind = node.and_then(|node| node.checked_add(NODE_KIND.0));
-        let kind = kind.and_then(|at| disk.read_array::<1>(at).ok());
-        if range.end <= len && kind == Some([NODE_KIND.1]) {
-            return hfs_plus(disk, range).map(Some);
-        }
-    }
-    match as_primary.end <= len {
-        true => hfs_plus(disk, as_primary).map(Some),
-        false => Ok(None),
-    }
-}
-
-fn field(sector: &[u8], at: usize) -> u32 {
-    let bytes = sector
-        .get(at..at + 4)
-        .and_then(|bytes| bytes.try_into().ok());
-    u32::from_be_bytes(bytes.unwrap_or_default())
-}
-
-fn slice(disk: &Arc<dyn BlockDevice>, range: Range<u64>) -> Result<Arc<dyn BlockDevice>> {
-    Ok(Arc::new(Slice::new(disk.clone(), range)?))
-}
-
-fn hfs_plus(disk: &Arc<dyn BlockDevice>, range: Range<u64>) -> Result<LostVolume> {
-    Ok(LostVolume {
-        format: LostFormat::HfsPlus,
-        device: slice(disk, range.clone())?,
-        range,
-    })
-}
-
-fn container_at(disk: &Arc<dyn BlockDevice>, place: u64) -> Result<Option<LostVolume>> {
-    let len = disk.info().len;
-    let behind = slice(disk, place..len)?;
-    // It opens only if its superblock has a valid checksum, and a checkpoint is whole.
-    let Ok(container) = Container::open(behind, None) else {
-        return Ok(None);
-    };
-    let range = place..place.saturating_add(container.size()).min(len);
     Ok(Some(LostVolume {
-        format: LostFormat::Apfs,
-        device: slice(disk, range.clone())?,
+        format,
+        device: Arc::new(Slice::new(disk.clone(), range.clone())?),
         range,
     }))
 }

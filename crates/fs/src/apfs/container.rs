@@ -1,5 +1,7 @@
 //! A container: its checkpoint, and the volumes that its superblock lists.
 
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -9,14 +11,14 @@ use super::btree::Key;
 use super::checkpoint::{self, Superblock};
 use super::free::ApfsFree;
 use super::layout::{
-    BlockSize, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw,
+    BlockSize, CONTAINER_MAGIC, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw,
     Xid, container_incompatible, object_type, space_device, timestamp,
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};
 use super::writer::VolumeWriter;
 use crate::Timestamp;
-use bandsaw_core::device::BlockDevice;
+use bandsaw_core::device::{BlockDevice, Slice};
 use bandsaw_core::{Error, Kind, Result};
 
 const LAYER: &str = "apfs container";
@@ -26,6 +28,28 @@ const KNOWN: u64 = container_incompatible::VERSION_2;
 
 /// Maximum number of checkpoints that are tried when the container is opened.
 const MAX_TRIED: usize = 32;
+
+/// Returns the bytes of the container whose superblock is in `sector`, at byte `offset` of `disk`, as far as
+/// they are on the disk. `None`: no superblock with a valid checksum, or no valid checkpoint.
+pub fn container_at(
+    disk: &Arc<dyn BlockDevice>,
+    offset: u64,
+    sector: &[u8],
+) -> Result<Option<Range<u64>>> {
+    let magic = sector.get(offset_of!(ContainerRaw, magic)..);
+    if !magic.is_some_and(|magic| magic.starts_with(&CONTAINER_MAGIC)) {
+        return Ok(None);
+    }
+    let len = disk.info().len;
+    let rest = Arc::new(Slice::new(disk.clone(), offset..len)?);
+    // A superblock in the checkpoint descriptor area has the same magic number. From there the container does not
+    // open, because its areas are at other distances than it states.
+    let Ok(container) = Container::open(rest, None) else {
+        return Ok(None);
+    };
+    let end = offset.saturating_add(container.size()).min(len);
+    Ok(Some(offset..end))
+}
 
 /// An open container in the state of one of its checkpoints, read-only.
 #[derive(Debug)]

@@ -42,7 +42,7 @@ mod writer;
 pub use self::writer::VolumeWriter;
 #[cfg(feature = "testing")]
 pub use check::corruptions::{corrupted_at_random, damaged};
-pub use container::Container;
+pub use container::{Container, container_at};
 pub use container::geometry;
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]

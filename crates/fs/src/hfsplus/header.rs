@@ -1,16 +1,17 @@
 //! Location of the volume header: inside an HFS wrapper, or the alternate if the primary is damaged
 //! (§1, §2.5).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{
-    HEADER_OFFSET, MasterDirectoryBlockRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX,
-    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw,
+    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX,
+    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw, node_kind,
 };
 use super::read_structure;
 use bandsaw_core::device::{BlockDevice, Slice};
 use bandsaw_core::{Error, Kind, Result};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const LAYER: &str = "hfs+ volume header";
 /// Minimum length that holds the primary and the alternate header.
@@ -86,6 +87,48 @@ pub fn stated_len(device: &dyn BlockDevice) -> Result<Option<u64>> {
         return Ok(None);
     }
     Ok(Some(stated))
+}
+
+/// Returns the bytes of the volume to which the header in `sector`, at byte `offset` of `disk`, belongs:
+/// as its header if possible, else as its alternate. `None`: no valid header, or its volume exceeds the
+/// disk.
+pub fn volume_around(
+    disk: &Arc<dyn BlockDevice>,
+    offset: u64,
+    sector: &[u8],
+) -> Result<Option<Range<u64>>> {
+    let Ok((header, _)) = VolumeHeaderRaw::ref_from_prefix(sector) else {
+        return Ok(None);
+    };
+    if signed(header).is_none() {
+        return Ok(None);
+    }
+    let Some(start) = offset.checked_sub(HEADER_OFFSET) else {
+        return Ok(None);
+    };
+    let len = disk.info().len;
+    // The alternate of a volume counts if it is valid for the rest of the disk.
+    let rest = Slice::new(disk.clone(), start..len)?;
+    let Some(stated) = stated_len(&rest)?.filter(|&stated| stated > 2 * HEADER_OFFSET) else {
+        return Ok(None);
+    };
+    let as_primary = start..start.saturating_add(stated);
+    let end = offset + HEADER_OFFSET;
+    let as_alternate = end.checked_sub(stated).map(|start| start..end);
+    let catalog = u64::from(header.catalog_file.extents[0].start_block.get())
+        * u64::from(header.block_size.get());
+    // Both headers have the same fields. Only the first node of the catalog, whose place is relative to the
+    // start of the volume, tells one from the other.
+    let has_catalog = |range: &Range<u64>| {
+        let node = range.start.checked_add(catalog)?;
+        let node: NodeDescriptorRaw = read_structure(&**disk, node).ok()?;
+        (node.kind == node_kind::HEADER).then_some(())
+    };
+    let found = [Some(as_primary.clone()), as_alternate]
+        .into_iter()
+        .flatten()
+        .find(|range| range.end <= len && has_catalog(range).is_some());
+    Ok(found.or_else(|| (as_primary.end <= len).then_some(as_primary)))
 }
 
 /// The signature has only two letters, so a valid block size is required as a second indication.
