@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use uuid::Uuid;
 use zerocopy::IntoBytes;
 
-use super::layout::{FileChunk, HeaderRaw};
+use super::layout::{DIRECTORY_VERSION, FileChunk, HeaderRaw, table_offset};
 use super::{Asif, LAYER};
 use crate::device::units::{HeldUnit, UnitLocks};
 use crate::size::to_usize;
@@ -78,14 +78,14 @@ impl Asif {
         let mut bytes = vec![0; to_usize(self.geometry.directory_bytes())];
         // A version lower than the active one, so that a partial write does not activate it. If
         // both have version 0 the first is active, and this is the other one.
-        bytes[..8].copy_from_slice(&head.version.saturating_sub(1).to_be_bytes());
+        bytes[..DIRECTORY_VERSION].copy_from_slice(&head.version.saturating_sub(1).to_be_bytes());
         for (table, chunk) in tables {
-            let start = 8 * (*table as usize + 1);
-            bytes[start..start + 8].copy_from_slice(&chunk.0.to_be_bytes());
+            let start = to_usize(table_offset(*table));
+            bytes[start..][..size_of_val(&chunk.0)].copy_from_slice(&chunk.0.to_be_bytes());
         }
         self.file.write_at(at, &bytes)?;
         self.file.flush()?;
-        bytes[..8].copy_from_slice(&version.to_be_bytes());
+        bytes[..DIRECTORY_VERSION].copy_from_slice(&version.to_be_bytes());
         self.file
             .write_at(at, &bytes[..self.geometry.block as usize])?;
         self.file.flush()?;

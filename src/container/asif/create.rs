@@ -7,7 +7,7 @@ use uuid::Uuid;
 use zerocopy::IntoBytes;
 
 use super::geometry::{CHUNK, Geometry};
-use super::layout::{ChunkEntry, FileChunk, HeaderRaw};
+use super::layout::{ChunkEntry, FileChunk, HeaderRaw, entry_offset, table_offset};
 use super::mask::{BlockState, Mask};
 use super::metadata::{Metadata, segment};
 use super::{Asif, LAYER, blocks_of};
@@ -102,10 +102,10 @@ fn write_blank(
     file.set_len(CHUNKS * u64::from(CHUNK), AfterDiscard::Zeros)?;
     let number = |at: u64, number: u64| file.write_at(at, &number.to_be_bytes());
     for at in directories {
-        number(at + 8 * (u64::from(place.table) + 1), TABLE.0)?;
+        number(at + table_offset(place.table), TABLE.0)?;
     }
     number(directories[1], 1)?; // the first directory has version 0
-    let entry = |entry: u32| geometry.in_file(TABLE, 0..0).start + 8 * u64::from(entry);
+    let entry = |entry: u32| geometry.in_file(TABLE, 0..0).start + entry_offset(entry);
     number(entry(place.entry), ChunkEntry::Partial(METADATA).raw())?;
     number(entry(place.bitmap_entry), BITMAP.0)?;
     file.write_at(geometry.in_file(METADATA, 0..0).start, &segment)?;

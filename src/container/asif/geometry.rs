@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use super::LAYER;
-use super::layout::{DiskChunk, FileChunk, MAGIC};
+use super::layout::{DiskChunk, FileChunk, MAGIC, NUMBER, header_offset, table_offset};
 use crate::container::SECTOR;
 use crate::size::narrow;
 use crate::{Error, Result};
@@ -62,7 +62,7 @@ impl Geometry {
         if block == 0 || !u64::from(block).is_multiple_of(SECTOR) {
             return Err(Error::corrupt(
                 LAYER,
-                0x44,
+                header_offset!(block_size),
                 format!("invalid block size {block}: expected a multiple of {SECTOR}"),
             ));
         }
@@ -70,21 +70,21 @@ impl Geometry {
             let expected = format!(
                 "invalid chunk size {chunk}: expected a multiple of {block} up to {MAX_CHUNK}"
             );
-            return Err(Error::corrupt(LAYER, 0x40, expected));
+            return Err(Error::corrupt(LAYER, header_offset!(chunk_size), expected));
         }
         let group = 4 * u64::from(block) + 1;
-        let groups_per_table = u64::from(chunk) / 8 / group;
+        let groups_per_table = u64::from(chunk) / NUMBER / group;
         if groups_per_table == 0 || !(chunk / block).is_multiple_of(4) {
             let odd = format!(
                 "unsupported chunk size {chunk} with blocks of {block} bytes: its tables and \
                  bitmaps would not have whole entries"
             );
-            return Err(Error::unsupported(LAYER, odd).at(0x40));
+            return Err(Error::unsupported(LAYER, odd).at(header_offset!(chunk_size)));
         }
         if max_sectors >= u64::MAX / u64::from(block) {
             return Err(Error::corrupt(
                 LAYER,
-                0x38,
+                header_offset!(max_sector_count),
                 format!(
                     "the header allows {max_sectors} blocks of {block} bytes, which exceed 2^64 \
                      bytes"
@@ -95,7 +95,7 @@ impl Geometry {
             let limit = format!(
                 "the header allows {max_sectors} blocks of {block} bytes, which exceed 2^63 bytes"
             );
-            return Err(Error::limit(LAYER, limit).at(0x38));
+            return Err(Error::limit(LAYER, limit).at(header_offset!(max_sector_count)));
         }
         let per_table = groups_per_table * (group - 1) * u64::from(chunk);
         let tables = (max_sectors * u64::from(block)).div_ceil(per_table);
@@ -104,7 +104,7 @@ impl Geometry {
                 "directory of {tables} tables is too large: at most {MAX_TABLES} are \
                          supported"
             );
-            return Err(Error::limit(LAYER, limit).at(0x38));
+            return Err(Error::limit(LAYER, limit).at(header_offset!(max_sector_count)));
         }
         Ok(Self {
             block,
@@ -229,7 +229,7 @@ impl Geometry {
 
     /// Returns the size of a directory in bytes: a version and a number for each table.
     pub(super) fn directory_bytes(&self) -> u64 {
-        (8 * (u64::from(self.tables) + 1)).next_multiple_of(u64::from(self.block))
+        table_offset(self.tables).next_multiple_of(u64::from(self.block))
     }
 
     /// Returns the file offsets of the directories of a new image.

@@ -4,6 +4,8 @@
 //! lists the chunks of tables. A table lists, for each chunk of the disk, the chunk of the file
 //! that stores it, and bitmap chunks, which list the written blocks of partly written chunks.
 
+use std::mem::offset_of;
+
 use uuid::Uuid;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -31,9 +33,9 @@ pub(super) struct HeaderRaw {
     /*10*/ pub(super) directories: [U64; 2], // bytes of the file
     /*20*/ pub(super) uuid: [u8; 16], // in the order of its text
     /*30*/ pub(super) sector_count: U64, // in blocks
-    /*38*/ max_sector_count: U64,
-    /*40*/ chunk_size: U32,
-    /*44*/ block_size: U16,
+    /*38*/ pub(super) max_sector_count: U64,
+    /*40*/ pub(super) chunk_size: U32,
+    /*44*/ pub(super) block_size: U16,
     /*46*/ total_segments: U16,
     /*48*/ pub(super) metadata_chunk: U64, // a chunk of the disk, 0: none
     /*50*/ pub(super) parent_uuid: [u8; 16],
@@ -43,6 +45,35 @@ pub(super) struct HeaderRaw {
 }
 pub(super) const HEADER: usize = 0x6C;
 const _: () = assert!(size_of::<HeaderRaw>() == HEADER);
+
+/// Returns the offset in the file of a field of the header, in bytes.
+macro_rules! header_offset {
+    ($field:ident) => {
+        std::mem::offset_of!($crate::container::asif::layout::HeaderRaw, $field) as u64
+    };
+}
+pub(super) use header_offset;
+
+/// Returns the offset in the file of the header's field with the place of a directory, in bytes.
+pub(super) fn directory_field(directory: usize) -> u64 {
+    header_offset!(directories) + NUMBER * directory as u64
+}
+
+/// Size of a number in a directory or a table, in bytes.
+pub(super) const NUMBER: u64 = size_of::<U64>() as u64;
+/// Size of the version at the start of a directory, in bytes. The chunk numbers of the tables follow.
+pub(super) const DIRECTORY_VERSION: usize = size_of::<U64>();
+
+/// Returns the offset in a directory of a table's chunk number, in bytes. That of the table after the last
+/// is the length in use.
+pub(super) fn table_offset(table: u32) -> u64 {
+    DIRECTORY_VERSION as u64 + NUMBER * u64::from(table)
+}
+
+/// Returns the offset of an entry in its table, in bytes.
+pub(super) fn entry_offset(entry: u32) -> u64 {
+    NUMBER * u64::from(entry)
+}
 
 /// The only known header flag: set in the cache layer of a stack.
 const FLAG_CACHE: u32 = 1;
@@ -68,7 +99,8 @@ pub(super) struct Header {
 impl HeaderRaw {
     /// Parses a header from its first bytes. Fields past the header's own size are zero.
     pub(super) fn read(mut bytes: [u8; HEADER]) -> Self {
-        let size = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        let raw: Self = zerocopy::transmute!(bytes);
+        let size = raw.header_size.get();
         if let Some(beyond) = bytes
             .get_mut(size as usize..)
             .filter(|_| HEADER_SIZES.contains(&size))
@@ -76,6 +108,11 @@ impl HeaderRaw {
             beyond.fill(0);
         }
         zerocopy::transmute!(bytes)
+    }
+
+    /// Returns the bytes of the header up to the places of the directories.
+    pub(super) fn up_to_directories(&self) -> &[u8] {
+        &self.as_bytes()[..offset_of!(Self, uuid)]
     }
 
     /// Returns the header of a new image.
@@ -125,15 +162,23 @@ impl Header {
         if !HEADER_SIZES.contains(&header_size) {
             return Err(Error::corrupt(
                 LAYER,
-                0x08,
+                header_offset!(header_size),
                 format!("invalid header size {header_size}: expected 80 to 1048576 bytes"),
             ));
         }
-        refuse_flags("header flags", 0x0C, raw.header_flags.get() & !FLAG_CACHE)?;
-        refuse_flags("metadata flags", 0x64, raw.metadata_flags.get())?;
+        refuse_flags(
+            "header flags",
+            header_offset!(header_flags),
+            raw.header_flags.get() & !FLAG_CACHE,
+        )?;
+        refuse_flags(
+            "metadata flags",
+            header_offset!(metadata_flags),
+            raw.metadata_flags.get(),
+        )?;
         if raw.total_segments.get() != 0 {
             let segments = format!("unsupported: disk of {} segments", raw.total_segments.get());
-            return Err(Error::unsupported(LAYER, segments).at(0x46));
+            return Err(Error::unsupported(LAYER, segments).at(header_offset!(total_segments)));
         }
         let (block, chunk) = (u32::from(raw.block_size.get()), raw.chunk_size.get());
         let geometry = Geometry::new(block, chunk, raw.max_sector_count.get())?;
@@ -143,7 +188,7 @@ impl Header {
                 "the header records a disk of {sectors} blocks, but a maximum of {}",
                 geometry.max_sectors
             );
-            return Err(Error::corrupt(LAYER, 0x30, beyond));
+            return Err(Error::corrupt(LAYER, header_offset!(sector_count), beyond));
         }
         let directories = parse_directories(raw, u64::from(header_size), &geometry)?;
         let mut read_only = unknown_flags("read-only flags", raw.read_only_flags.get());
@@ -180,13 +225,13 @@ fn check_version(version: u32) -> Result<()> {
         VERSION => Ok(()),
         2..=4 => {
             let old = format!("unsupported: version {version} is an old shadow file, not ASIF");
-            Err(Error::unsupported(LAYER, old).at(4))
+            Err(Error::unsupported(LAYER, old).at(header_offset!(version)))
         }
         _ => Err(Error::unsupported(
             LAYER,
             format!("unsupported version {version}: only {VERSION} is supported"),
         )
-        .at(4)),
+        .at(header_offset!(version))),
     }
 }
 
@@ -201,11 +246,11 @@ fn parse_directories(
         .map(|at| Some(at.get()).filter(|at| *at != 0));
     for (at, field) in found
         .iter()
-        .zip([0x10, 0x18])
+        .zip([0, 1].map(directory_field))
         .filter_map(|(at, field)| at.map(|at| (at, field)))
     {
         if at < header_size
-            || !at.is_multiple_of(8)
+            || !at.is_multiple_of(NUMBER)
             || at.checked_add(len).is_none_or(|end| end > i64::MAX as u64)
         {
             return Err(Error::corrupt(
@@ -216,10 +261,14 @@ fn parse_directories(
         }
     }
     match found {
-        [None, None] => Err(Error::corrupt(LAYER, 0x10, "no valid directory")),
+        [None, None] => Err(Error::corrupt(
+            LAYER,
+            header_offset!(directories),
+            "no valid directory",
+        )),
         [Some(one), Some(other)] if one.abs_diff(other) < len => Err(Error::corrupt(
             LAYER,
-            0x10,
+            header_offset!(directories),
             format!("directories at bytes {one} and {other}, of {len} bytes each, overlap"),
         )),
         found => Ok(found),
@@ -321,6 +370,8 @@ const _: () = assert!(size_of::<SegmentRaw>() == SEGMENT);
 
 const SEGMENT_MAGIC: [u8; 4] = *b"meta";
 const SEGMENT_VERSION: u32 = 1;
+/// Sizes of a segment's header that macOS accepts, in bytes.
+const SEGMENT_HEADER_SIZES: [u32; 2] = [512, 4096];
 
 /// A parsed segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -334,19 +385,22 @@ pub(super) struct Segment {
 impl Segment {
     /// Parses the header found at byte `at` of the disk's address space.
     pub(super) fn parse(raw: &SegmentRaw, geometry: &Geometry, at: u64) -> Result<Self> {
-        let wrong = |offset: u64, what: String| {
+        let wrong = |offset: usize, what: String| {
             Err(Error::corrupt(
                 "asif metadata",
-                at.saturating_add(offset),
+                at.saturating_add(offset as u64),
                 what,
             ))
         };
         if raw.magic != SEGMENT_MAGIC {
-            return wrong(0, "invalid segment signature: expected \"meta\"".to_owned());
+            return wrong(
+                offset_of!(SegmentRaw, magic),
+                "invalid segment signature: expected \"meta\"".to_owned(),
+            );
         }
         if raw.version.get() != SEGMENT_VERSION {
             return wrong(
-                4,
+                offset_of!(SegmentRaw, version),
                 format!(
                     "unsupported segment version {}: only {SEGMENT_VERSION} is supported",
                     raw.version.get()
@@ -354,9 +408,9 @@ impl Segment {
             );
         }
         let header_size = raw.header_size.get();
-        if !matches!(header_size, 0x200 | 0x1000) || header_size >= geometry.chunk {
+        if !SEGMENT_HEADER_SIZES.contains(&header_size) || header_size >= geometry.chunk {
             return wrong(
-                8,
+                offset_of!(SegmentRaw, header_size),
                 format!("invalid segment header size {header_size}: expected 512 or 4096 bytes"),
             );
         }
@@ -373,7 +427,7 @@ impl Segment {
                 })
             }
             _ => wrong(
-                0x0C,
+                offset_of!(SegmentRaw, data_size),
                 format!(
                     "invalid segment size {size}: expected whole blocks and at most {most} \
                          bytes"

@@ -14,7 +14,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::LAYER;
 use super::geometry::EntryKind;
 use super::layout::{
-    ChunkEntry, DiskChunk, FileChunk, HEADER, Header, HeaderRaw, parse_bitmap_entry,
+    ChunkEntry, DIRECTORY_VERSION, DiskChunk, FileChunk, HEADER, Header, HeaderRaw, NUMBER,
+    directory_field, header_offset, parse_bitmap_entry, table_offset,
 };
 use super::mask::Mask;
 use super::space::ChunkBitmap;
@@ -26,8 +27,6 @@ use crate::{Error, Kind, Result};
 
 /// Minimum file length in bytes, as in macOS.
 const MIN_FILE: u64 = 512;
-/// File offset of the places of the directories, 8 bytes each.
-const DIRECTORIES: u64 = 0x10;
 /// Number of table entries read at a time.
 const PIECE: usize = 4096;
 /// Maximum number of recorded chunks past the end of the disk, including metadata segments.
@@ -75,7 +74,7 @@ pub(super) fn load_with(
                  {}, is a directory newer than the other",
                 found.directories[lost]
             );
-            return Err(Error::corrupt(LAYER, DIRECTORIES + 8 * lost as u64, why));
+            return Err(Error::corrupt(LAYER, directory_field(lost), why));
         }
         _ => raw,
     };
@@ -196,7 +195,7 @@ fn choose_directory(
             best = Some((number, version));
         }
     }
-    best.ok_or_else(|| Error::corrupt(LAYER, 0x10, "no valid directory"))
+    best.ok_or_else(|| Error::corrupt(LAYER, header_offset!(directories), "no valid directory"))
 }
 
 /// Returns the indexes of the active directory and of the other one, if the file has two whose
@@ -210,8 +209,9 @@ fn two_directories(file: &dyn BlockDevice) -> Result<Option<(Header, usize, usiz
         return Ok(None);
     };
     let (active, _) = choose_directory(file, &header, None)?;
-    let tables = header.geometry.directory_bytes() - 8;
-    let differ = !regions::are_equal(file, one + 8, other + 8, tables)?;
+    let first = table_offset(0);
+    let tables = header.geometry.directory_bytes() - first;
+    let differ = !regions::are_equal(file, one + first, other + first, tables)?;
     Ok(differ.then_some((header, active, 1 - active)))
 }
 
@@ -236,7 +236,7 @@ fn lost_directory(file: &dyn BlockDevice, raw: &HeaderRaw) -> Result<Option<(Hea
         }
         let mut found = raw.clone();
         found.directories[number] = at.into();
-        if regions::is_zero(file, at + 8..at + len)? {
+        if regions::is_zero(file, at + table_offset(0)..at + len)? {
             continue;
         }
         match load_by(file, found.clone(), Some(number), &mut Findings::Open) {
@@ -314,7 +314,7 @@ pub(crate) fn use_directory(
                 return replace_other(file, raw, &header, number, overwrite);
             }
             let at = found.directories[number].get();
-            file.write_at(0, found.as_bytes().get(..0x20).unwrap_or_default())?;
+            file.write_at(0, found.up_to_directories())?;
             file.flush()?;
             return Ok(vec![format!(
                 "the header names directory {number} at byte {at} again"
@@ -375,7 +375,8 @@ fn replace_other(
     }
     let mut bytes = file.read_vec(used, to_usize(len))?;
     let there = file.read_vec(at, to_usize(len))?;
-    let is_free = there.iter().all(|byte| *byte == 0) || there.get(8..) == bytes.get(8..);
+    let is_free = there.iter().all(|byte| *byte == 0)
+        || there.get(DIRECTORY_VERSION..) == bytes.get(DIRECTORY_VERSION..);
     if !(is_free || overwrite) {
         let why = format!(
             "directory {other} has an invalid place, and its usual one holds other tables than \
@@ -383,14 +384,14 @@ fn replace_other(
         );
         return Err(Error::conflict(LAYER, why));
     }
-    let (head, _) = bytes.split_at_mut(8);
+    let (head, _) = bytes.split_at_mut(DIRECTORY_VERSION);
     let version = u64::from_be_bytes(file.read_array(used)?);
     // Of equal versions the first directory counts: both are the same.
     head.copy_from_slice(&version.saturating_sub(1).to_be_bytes());
     file.write_at(at, &bytes)?;
     file.flush()?;
     raw.directories[other] = at.into();
-    file.write_at(0, raw.as_bytes().get(..0x20).unwrap_or_default())?;
+    file.write_at(0, raw.up_to_directories())?;
     file.flush()?;
     Ok(vec![format!("directory {other} is written anew")])
 }
@@ -449,7 +450,7 @@ impl IndexWalk<'_, '_> {
     fn directory(&mut self, at: u64) -> Result<BTreeMap<u32, FileChunk>> {
         let (mut tables, header) = (BTreeMap::new(), self.header);
         self.each_number(
-            at + 8,
+            at + table_offset(0),
             u64::from(header.geometry.tables),
             &mut |walk, number, raw, at| {
                 if walk.claim(FileChunk(raw), at)? {
@@ -499,7 +500,7 @@ impl IndexWalk<'_, '_> {
         let mut partial = PartialChunks::default();
         self.each_number(
             start,
-            geometry.chunk_bytes() / 8,
+            geometry.chunk_bytes() / NUMBER,
             &mut |walk, entry, raw, at| {
                 if entry > partial.bitmap_entry {
                     walk.without_bitmap(&mut partial)?;
@@ -602,16 +603,16 @@ impl IndexWalk<'_, '_> {
         count: u64,
         each: &mut dyn FnMut(&mut Self, u32, u64, u64) -> Result<()>,
     ) -> Result<()> {
-        let end = (start + count * 8).min(self.file_len);
+        let end = (start + count * NUMBER).min(self.file_len);
         let mut buf: [U64; PIECE] = FromZeros::new_zeroed();
         let mut at = start;
-        while at + 8 <= end {
+        while at + NUMBER <= end {
             let extent = self.file.extent_at(at..end)?;
-            if extent.kind != ExtentKind::Data && extent.len >= 8 {
-                at += extent.len / 8 * 8;
+            if extent.kind != ExtentKind::Data && extent.len >= NUMBER {
+                at += extent.len / NUMBER * NUMBER;
                 continue;
             }
-            let numbers = (((end - at) / 8) as usize).min(PIECE);
+            let numbers = (((end - at) / NUMBER) as usize).min(PIECE);
             let part = &mut buf[..numbers];
             self.file.read_at(at, part.as_mut_bytes())?;
             for (index, number) in part
@@ -619,10 +620,10 @@ impl IndexWalk<'_, '_> {
                 .enumerate()
                 .filter(|(_, number)| number.get() != 0)
             {
-                let place = at + index as u64 * 8;
-                each(self, narrow((place - start) / 8), number.get(), place)?;
+                let place = at + index as u64 * NUMBER;
+                each(self, narrow((place - start) / NUMBER), number.get(), place)?;
             }
-            at += numbers as u64 * 8;
+            at += numbers as u64 * NUMBER;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U64;
 
-use super::super::layout::{DiskChunk, FileChunk};
+use super::super::layout::{DiskChunk, FileChunk, entry_offset};
 use super::super::mask::Mask;
 use super::super::space::Space;
 use super::{TablePage, TableState, Tables};
@@ -85,7 +85,7 @@ impl Tables {
         }
         for new in std::mem::take(&mut state.new_bitmaps) {
             let at = table(state, new.table)
-                .map(|table| self.geometry.in_file(table, 0..0).start + u64::from(new.entry) * 8);
+                .map(|table| self.geometry.in_file(table, 0..0).start + entry_offset(new.entry));
             changes
                 .bitmap_entries
                 .extend(at.map(|at| (at, U64::new(new.chunk.0))));

@@ -24,7 +24,7 @@ pub(super) use self::masks::UNUSED_MASK;
 use super::LAYER;
 use super::cache::Cache;
 use super::geometry::{Geometry, TablePlace};
-use super::layout::{ChunkEntry, DiskChunk, FileChunk};
+use super::layout::{ChunkEntry, DiskChunk, FileChunk, NUMBER, entry_offset};
 use super::mask::Mask;
 use super::space::Space;
 use crate::device::units::UnitLocks;
@@ -34,7 +34,7 @@ use crate::sync::RwLock;
 use crate::{Error, Result};
 
 const PER_PAGE: u32 = 512;
-const PAGE_BYTES: u64 = PER_PAGE as u64 * 8;
+const PAGE_BYTES: u64 = PER_PAGE as u64 * NUMBER;
 /// Maximum number of cached pages, 16 MiB. Each covers 512 chunks: enough for a working set of 2
 /// TiB.
 const PAGES: usize = 4096;
@@ -166,7 +166,7 @@ impl Tables {
             .directory
             .get(&place.table)
             .map_or(0, |chunk| self.geometry.in_file(*chunk, 0..0).start);
-        Error::corrupt(LAYER, table + u64::from(place.entry) * 8, what)
+        Error::corrupt(LAYER, table + entry_offset(place.entry), what)
     }
 
     /// Returns the number of chunks from `chunk` up to `end` that have the same entry without data
