@@ -50,7 +50,7 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
         return Ok(Some(VolumeFormat::CoreStorage));
     }
     let by_fields = [
-        (is_mfs(&head), VolumeFormat::Mfs),
+        (foreign::is_mfs(&head), VolumeFormat::Mfs),
         (foreign::is_ext(&head), VolumeFormat::Ext),
         (fat::is_boot_sector(&head), VolumeFormat::Fat),
     ];
@@ -67,23 +67,6 @@ fn of_apple(found: hfsplus::Probed) -> VolumeFormat {
         hfsplus::Probed::Hfsx => VolumeFormat::Hfsx,
         hfsplus::Probed::Hfs => VolumeFormat::Hfs,
     }
-}
-
-/// Recognizes MFS, the file system before HFS, by more than its magic, whose two bytes are too few.
-fn is_mfs(head: &[u8]) -> bool {
-    let Some(block) = head.get(1024..).and_then(|bytes| bytes.first_chunk::<64>()) else {
-        return false;
-    };
-    let word = |at: usize| u16::from_be_bytes([block[at], block[at + 1]]);
-    let block_size = u32::from_be_bytes([block[20], block[21], block[22], block[23]]);
-    let (directory, blocks, first_block) = (word(14), word(18), word(28));
-    block[..2] == [0xd2, 0xd7]
-        && directory > 2
-        && blocks > 0
-        && block_size > 0
-        && block_size.is_multiple_of(512)
-        && first_block > directory
-        && (1..=27).contains(&block[36])
 }
 
 #[cfg(test)]

@@ -461,12 +461,13 @@ impl CreateOptions {
         };
         if let Some(look) = &self.look {
             let number = |tree: &Tree, node| format.number_of(tree, &options, node);
-            let volume = finder::DressedVolume {
+            let volume = finder::TargetVolume {
                 name: &options.name,
                 created,
                 number: &number,
             };
-            finder::dress(&mut tree, look, &volume).map_err(|error| error.in_file(image))?;
+            finder::apply_settings(&mut tree, look, &volume)
+                .map_err(|error| error.in_file(image))?;
         }
         let plan = PlannedContents {
             layout,

@@ -21,6 +21,26 @@ const _: () = assert!(size_of::<MbrRaw>() == 512);
 
 pub(super) const MBR_SIGNATURE: [u8; 2] = [0x55, 0xaa];
 
+/// The fields by which the boot sector of a volume without a partition map is told from a master boot
+/// record, which has code there.
+///
+/// Source: Microsoft, "FAT: General Overview of On-Disk Format", 1.03, "Boot Sector and BPB".
+#[derive(Debug, Clone, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct BootSectorRaw {
+    /*00*/ pub(super) jump: [u8; 3], // eb or e9 first
+    /*03*/
+    pub(super) oem: [u8; 8], // "NTFS    " or "EXFAT   "; the fields below are of FAT
+    /*0b*/ pub(super) bytes_per_sector: Le16,
+    /*0d*/ pub(super) sectors_per_cluster: u8, // a power of two
+    /*0e*/ pub(super) reserved_sectors: Le16,
+    /*10*/ pub(super) fats: u8,
+    /*11*/ pub(super) root_entries: Le16,
+    /*13*/ pub(super) sectors: Le16,
+    /*15*/ pub(super) media: u8, // f0 and up
+}
+const _: () = assert!(size_of::<BootSectorRaw>() == 0x16);
+
 /// A partition of an MBR, or a link of a chain of extended boot records.
 ///
 /// Source: UEFI specification 2.10, 5.2.1.

@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
+use zerocopy::FromBytes;
+
 use super::Cause;
+use super::layout::{DISK_COPY_MAGIC, DiskCopyRaw};
 use crate::Result;
 use crate::container::foreign::{self, Foreign};
 use crate::container::udif;
@@ -241,19 +244,15 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
     }
 }
 
-/// Returns true for the 84-byte header of Disk Copy 4.2: lengths of data and tags that add up to
-/// the file length, and a magic number at its end.
+/// Returns true for the header of Disk Copy 4.2: the name has its length, the magic number is right, and the
+/// lengths of data and tags add up to the length of the file.
 fn is_disk_copy(head: &[u8], len: u64) -> bool {
-    let Some(header) = head.first_chunk::<84>() else {
+    let Ok((header, _)) = DiskCopyRaw::ref_from_prefix(head) else {
         return false;
     };
-    let word = |at: usize| {
-        u64::from(u32::from_be_bytes([
-            header[at],
-            header[at + 1],
-            header[at + 2],
-            header[at + 3],
-        ]))
-    };
-    header[0] < 64 && header[82..] == [1, 0] && word(64) > 0 && 84 + word(64) + word(68) == len
+    let (data, tags) = (header.data_size.get(), header.tag_size.get());
+    usize::from(header.name_length) <= header.name.len()
+        && header.magic == DISK_COPY_MAGIC
+        && data > 0
+        && size_of::<DiskCopyRaw>() as u64 + u64::from(data) + u64::from(tags) == len
 }

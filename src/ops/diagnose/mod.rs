@@ -4,6 +4,7 @@
 //! * [`volumes`]: disks that open, but have no usable volume.
 
 mod content;
+mod layout;
 mod volumes;
 
 use std::fs;

@@ -2,6 +2,13 @@
 //!
 //! Source: docs/formats/ds_store.md §4.
 
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::layout::{
+    ALIAS_HFS_PLUS, ALIAS_VERSION, AliasRaw, EJECTABLE, KIND_FILE, NOT_RELATIVE, TagRaw, tag,
+};
+use crate::size::narrow;
+
 /// A file two levels below the root of a volume.
 #[derive(Debug)]
 pub(super) struct Alias<'a> {
@@ -17,51 +24,26 @@ pub(super) struct Alias<'a> {
     pub(super) created: u32,
 }
 
-/// Value of the record's field `version`.
-const VERSION: u16 = 2;
-/// A file, not a folder.
-const KIND_FILE: u16 = 0;
-const HFS_PLUS: &[u8; 2] = b"H+";
-/// An ejectable disk.
-const EJECTABLE: u16 = 5;
-
-mod tag {
-    pub(super) const FOLDER_NAME: u16 = 0;
-    pub(super) const FOLDER_NUMBERS: u16 = 1;
-    pub(super) const CLASSIC_PATH: u16 = 2;
-    pub(super) const UNICODE_NAME: u16 = 14;
-    pub(super) const UNICODE_VOLUME: u16 = 15;
-    pub(super) const VOLUME_DATE: u16 = 16;
-    pub(super) const FILE_DATE: u16 = 17;
-    pub(super) const PATH: u16 = 18;
-    pub(super) const MOUNT_POINT: u16 = 19;
-    pub(super) const END: u16 = 0xFFFF;
-}
-
 impl Alias<'_> {
     /// Returns the encoded record.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (folder, folder_number) = self.folder;
         let (file, file_number) = self.file;
-        let mut out = Vec::with_capacity(512);
-        out.extend([0; 4]); // of whose it is
-        out.extend([0; 2]); // its length, below
-        out.extend(VERSION.to_be_bytes());
-        out.extend(KIND_FILE.to_be_bytes());
-        classic_string(&mut out, self.volume, 28);
-        out.extend(self.volume_created.to_be_bytes());
-        out.extend(HFS_PLUS);
-        out.extend(EJECTABLE.to_be_bytes());
-        out.extend(folder_number.to_be_bytes());
-        classic_string(&mut out, file, 64);
-        out.extend(file_number.to_be_bytes());
-        out.extend(self.created.to_be_bytes());
-        out.extend([0; 8]); // creator and type
-        out.extend([0xFF; 4]); // not relative to another file
-        out.extend([0; 4]); // of the volume: attributes,
-        out.extend([0; 2]); // file system,
-        out.extend([0; 10]); // and what nobody uses
-        debug_assert_eq!(out.len(), 150);
+        let mut head = AliasRaw {
+            version: ALIAS_VERSION.into(),
+            kind: KIND_FILE.into(),
+            volume: classic_string(self.volume),
+            volume_created: self.volume_created.into(),
+            file_system: ALIAS_HFS_PLUS,
+            disk_kind: EJECTABLE.into(),
+            folder_number: folder_number.into(),
+            file: classic_string(file),
+            file_number: file_number.into(),
+            created: self.created.into(),
+            levels: [NOT_RELATIVE.into(); 2],
+            ..AliasRaw::new_zeroed()
+        };
+        let mut out = head.as_bytes().to_vec();
         tagged(&mut out, tag::FOLDER_NAME, &classic(folder));
         tagged(&mut out, tag::FOLDER_NUMBERS, &folder_number.to_be_bytes());
         let path = [classic(self.volume), classic(folder), classic(file)].join(&b':');
@@ -86,8 +68,8 @@ impl Alias<'_> {
             format!("/Volumes/{}", self.volume).as_bytes(),
         );
         tagged(&mut out, tag::END, &[]);
-        let length = (out.len() as u16).to_be_bytes();
-        out[4..6].copy_from_slice(&length);
+        head.len = narrow::<u16>(out.len()).into();
+        out[..size_of_val(&head)].copy_from_slice(head.as_bytes());
         out
     }
 }
@@ -103,13 +85,14 @@ fn classic(name: &str) -> Vec<u8> {
     name.chars().map(letter).collect()
 }
 
-/// Writes a name after its length, in `field` bytes.
-fn classic_string(out: &mut Vec<u8>, name: &str, field: usize) {
+/// Returns the field with a name after its length, which is truncated if necessary.
+fn classic_string<const FIELD: usize>(name: &str) -> [u8; FIELD] {
+    let mut field = [0; FIELD];
     let mut name = classic(name);
-    name.truncate(field - 1);
-    out.push(name.len() as u8);
-    out.extend(&name);
-    out.extend(std::iter::repeat_n(0, field - 1 - name.len()));
+    name.truncate(FIELD - 1);
+    field[0] = narrow::<u8>(name.len());
+    field[1..=name.len()].copy_from_slice(&name);
+    field
 }
 
 /// Returns a name in UTF-16 after the number of its code units.
@@ -123,8 +106,11 @@ fn unicode(name: &str) -> Vec<u8> {
 }
 
 fn tagged(out: &mut Vec<u8>, tag: u16, bytes: &[u8]) {
-    out.extend(tag.to_be_bytes());
-    out.extend((bytes.len() as u16).to_be_bytes());
+    let head = TagRaw {
+        tag: tag.into(),
+        len: narrow::<u16>(bytes.len()).into(),
+    };
+    out.extend(head.as_bytes());
     out.extend(bytes);
     // The next tag begins at an even offset.
     out.extend(std::iter::repeat_n(0, bytes.len() % 2));

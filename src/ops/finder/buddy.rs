@@ -5,9 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Error, Result};
+use zerocopy::IntoBytes;
 
 use super::LAYER;
+use super::layout::{ALIGNMENT, STORE_MAGIC, STORE_RESERVED, StoreHeaderRaw};
+use crate::{Error, Result};
 
 /// Size of the smallest block in bytes, as a power of two: the low bits of an address encode the
 /// block size.
@@ -16,13 +18,6 @@ const MIN_WIDTH: u32 = 5;
 const MAX_WIDTH: u32 = 31;
 /// The list of blocks is padded to a multiple of this number of entries.
 const ADDRESSES: usize = 256;
-/// Bytes before the first block. Block offsets do not include them.
-const ALIGNMENT: [u8; 4] = [0, 0, 0, 1];
-const MAGIC: &[u8; 4] = b"Bud1";
-/// Bytes that the Finder writes after the address of the block list; readers ignore them.
-const BEHIND: [u8; 16] = [
-    0, 0, 0x10, 0x0C, 0, 0, 0, 0x87, 0, 0, 0x20, 0x0B, 0, 0, 0, 0,
-];
 
 /// Address of a block: its offset, with its size as a power of two in the low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +80,14 @@ impl BuddyFile {
         let list = self.list(name, number);
         self.write(place, &list);
         let (offset, len) = (place.offset() as u32, place.len() as u32);
-        let mut header = MAGIC.to_vec();
-        [offset, len, offset]
-            .iter()
-            .for_each(|word| header.extend(word.to_be_bytes()));
-        header.extend(BEHIND);
-        self.write(Address::new(0, MIN_WIDTH), &header);
+        let header = StoreHeaderRaw {
+            magic: STORE_MAGIC,
+            list_offset: offset.into(),
+            list_len: len.into(),
+            list_offset_again: offset.into(),
+            reserved: STORE_RESERVED,
+        };
+        self.write(Address::new(0, MIN_WIDTH), header.as_bytes());
         Ok([&ALIGNMENT[..], &self.bytes].concat())
     }
 

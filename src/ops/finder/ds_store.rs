@@ -2,16 +2,20 @@
 //!
 //! Source: docs/formats/ds_store.md §2, §3.
 
+use zerocopy::IntoBytes;
+
 use super::LAYER;
 use super::buddy::BuddyFile;
+use super::layout::{NODE, NodeHeadRaw, TREE_NAME, TreeRaw};
+use crate::size::narrow;
 use crate::{Error, Result};
 
-/// Size of a node, in bytes.
-const NODE: usize = 4096;
-/// Size of the node header, in bytes.
-const HEAD: usize = 8;
+/// Size of the head of a node, in bytes.
+const HEAD: usize = size_of::<NodeHeadRaw>();
+/// Size of the number of a child, in bytes.
+const CHILD: usize = size_of::<u32>();
 /// Largest record, in bytes, such that any two fit in a node together with their child numbers.
-const MAX_RECORD: usize = (NODE - HEAD) / 2 - 4;
+const MAX_RECORD: usize = (NODE - HEAD) / 2 - CHILD;
 
 /// A typed value.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,10 +102,15 @@ impl DsStore {
             levels += 1;
         }
         let root = level.children[0];
-        let words = [root, levels, count, tree.nodes, NODE as u32];
-        let own: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-        let number = blocks.add(&own, own.len())?;
-        blocks.finish("DSDB", number)
+        let tree = TreeRaw {
+            root: root.into(),
+            levels: levels.into(),
+            records: count.into(),
+            nodes: tree.nodes.into(),
+            node_size: narrow::<u32>(NODE).into(),
+        };
+        let number = blocks.add(tree.as_bytes(), size_of_val(&tree))?;
+        blocks.finish(TREE_NAME, number)
     }
 }
 
@@ -124,7 +133,7 @@ impl StoreTree<'_> {
             children: Vec::new(),
             separators: Vec::new(),
         };
-        let cost = |record: &Vec<u8>| record.len() + if children.is_some() { 4 } else { 0 };
+        let cost = |record: &Vec<u8>| record.len() + if children.is_some() { CHILD } else { 0 };
         let mut start = 0;
         loop {
             let mut room = NODE - HEAD;
@@ -157,7 +166,11 @@ impl StoreTree<'_> {
             .and_then(|children| children.last())
             .copied()
             .unwrap_or(0);
-        let mut bytes = [last.to_be_bytes(), (records.len() as u32).to_be_bytes()].concat();
+        let head = NodeHeadRaw {
+            last_child: last.into(),
+            count: narrow::<u32>(records.len()).into(),
+        };
+        let mut bytes = head.as_bytes().to_vec();
         for (number, record) in records.iter().enumerate() {
             if let Some(child) = children.and_then(|children| children.get(number)) {
                 bytes.extend(child.to_be_bytes());

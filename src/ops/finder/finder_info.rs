@@ -2,57 +2,59 @@
 //!
 //! Source: Apple, `Finder.h` (FileInfo, FolderInfo, the flags of the Finder).
 
+use zerocopy::{transmute, transmute_ref};
+
+use super::layout::FinderInfoRaw;
+
 /// The value of the attribute [`NAME`](Self::NAME); all zero if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FinderInfo([u8; Self::LEN]);
+pub struct FinderInfo(FinderInfoRaw);
 
 impl FinderInfo {
     /// The name of the extended attribute.
     pub const NAME: &str = "com.apple.FinderInfo";
     /// Its length in bytes.
-    pub const LEN: usize = 32;
+    pub const LEN: usize = size_of::<FinderInfoRaw>();
     /// The flag of a name that is shown without its extension.
     pub const EXTENSION_HIDDEN: u16 = 0x0010;
     /// The flag of a folder or volume with an icon of its own.
     pub const HAS_CUSTOM_ICON: u16 = 0x0400;
     /// The flag of a name that is not shown.
     pub const INVISIBLE: u16 = 0x4000;
-    /// The offset of the flags, of files and folders.
-    pub(super) const FLAGS_AT: usize = 8;
 
     /// Creates it from the bytes of the attribute.
     pub const fn new(bytes: [u8; Self::LEN]) -> Self {
-        Self(bytes)
+        Self(transmute!(bytes))
     }
 
     /// Returns the bytes of the attribute.
     pub const fn as_bytes(&self) -> &[u8; Self::LEN] {
-        &self.0
+        transmute_ref!(&self.0)
     }
 
     /// Returns the type of a file, four characters of Mac OS.
     pub fn kind(&self) -> [u8; 4] {
-        [self.0[0], self.0[1], self.0[2], self.0[3]]
+        self.0.kind
     }
 
     /// Sets the type of a file.
     pub fn set_kind(&mut self, kind: [u8; 4]) {
-        self.0[..4].copy_from_slice(&kind);
+        self.0.kind = kind;
     }
 
     /// Returns the creator of a file: four characters that name the program to which it belongs.
     pub fn creator(&self) -> [u8; 4] {
-        [self.0[4], self.0[5], self.0[6], self.0[7]]
+        self.0.creator
     }
 
     /// Sets the creator of a file.
     pub fn set_creator(&mut self, creator: [u8; 4]) {
-        self.0[4..8].copy_from_slice(&creator);
+        self.0.creator = creator;
     }
 
     /// Returns the flags.
     pub fn flags(&self) -> u16 {
-        u16::from_be_bytes([self.0[Self::FLAGS_AT], self.0[Self::FLAGS_AT + 1]])
+        self.0.flags.get()
     }
 
     /// Sets or clears a flag.
@@ -62,7 +64,7 @@ impl FinderInfo {
         } else {
             self.flags() & !flag
         };
-        self.0[Self::FLAGS_AT..Self::FLAGS_AT + 2].copy_from_slice(&flags.to_be_bytes());
+        self.0.flags = flags.into();
     }
 }
 

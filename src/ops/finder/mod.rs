@@ -3,22 +3,26 @@
 //!
 //! They are stored as files of the volume and flags of its root: `.VolumeIcon.icns`, a picture in a
 //! hidden folder, and `.DS_Store` ([`ds_store`], in blocks of a [`buddy`] allocator), whose records
-//! are property lists ([`views`]) with an [`alias`] to the picture. [`dress`] adds them to a tree
+//! are property lists ([`views`]) with an [`alias`] to the picture. [`apply_settings`] adds them to a tree
 //! of files before a volume is built from it.
 
 mod alias;
 mod buddy;
 mod ds_store;
 mod finder_info;
+mod layout;
 mod settings;
 mod views;
 
 use std::fs;
 use std::path::Path;
 
+use zerocopy::{FromBytes, IntoBytes};
+
 use self::alias::Alias;
 use self::ds_store::{DsStore, Value};
 pub use self::finder_info::FinderInfo;
+use self::layout::{FinderInfoRaw, IconLocationRaw, LOCATION_RESERVED};
 pub use self::settings::{
     Arrange, Background, Bars, Icons, ListView, View, Window, WindowSettings,
 };
@@ -70,7 +74,7 @@ pub fn stored_settings(
 }
 
 /// Properties of the volume to be built.
-pub(super) struct DressedVolume<'a> {
+pub(super) struct TargetVolume<'a> {
     pub(super) name: &'a str,
     pub(super) created: Timestamp,
     /// Returns the number that a node of the tree will have on the volume, for file systems with
@@ -80,10 +84,10 @@ pub(super) struct DressedVolume<'a> {
 
 /// Adds the files and flags to `tree` with which the Finder shows it according to `settings`. Names
 /// that `settings` places or hides must exist.
-pub(super) fn dress(
+pub(super) fn apply_settings(
     tree: &mut Tree,
     settings: &WindowSettings,
-    volume: &DressedVolume<'_>,
+    volume: &TargetVolume<'_>,
 ) -> Result<()> {
     let date = volume.created;
     if let Some(path) = &settings.icon {
@@ -98,7 +102,7 @@ pub(super) fn dress(
         let node = put(tree, 0, ICON, Stream::Bytes(icon.into()), date)?;
         // The Finder accepts the file as an icon only with this type.
         let info = info_of(&mut tree.nodes[node as usize])?;
-        info[4..8].copy_from_slice(b"icnC");
+        info.creator = *b"icnC";
         set_flags(&mut tree.nodes[node as usize], FinderInfo::INVISIBLE)?;
         set_flags(&mut tree.nodes[0], FinderInfo::HAS_CUSTOM_ICON)?;
     }
@@ -145,7 +149,7 @@ const PICTURE_MAGICS: [&[u8]; 7] = [
 ];
 
 /// Adds the picture to its folder, and returns the alias to it.
-fn picture(tree: &mut Tree, path: &Path, volume: &DressedVolume<'_>) -> Result<Vec<u8>> {
+fn picture(tree: &mut Tree, path: &Path, volume: &TargetVolume<'_>) -> Result<Vec<u8>> {
     let extension = path
         .extension()
         .and_then(|extension| extension.to_str())
@@ -194,9 +198,12 @@ fn store(settings: &WindowSettings, alias: Option<Vec<u8>>) -> Result<Vec<u8>> {
     store.add(".", b"vSrn", &Value::Long(1))?;
     store.add(".", b"vstl", &style)?;
     for (name, (x, y)) in &settings.places {
-        let mut place = [x.to_be_bytes(), y.to_be_bytes()].concat();
-        place.extend([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]);
-        store.add(name, b"Iloc", &Value::Blob(place))?;
+        let place = IconLocationRaw {
+            x: (*x).into(),
+            y: (*y).into(),
+            reserved: LOCATION_RESERVED,
+        };
+        store.add(name, b"Iloc", &Value::Blob(place.as_bytes().to_vec()))?;
     }
     store.finish()
 }
@@ -267,7 +274,7 @@ fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u
 }
 
 /// Returns the FinderInfo of a node, added if missing.
-fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
+fn info_of(node: &mut SourceNode) -> Result<&mut FinderInfoRaw> {
     let at = match node
         .xattrs
         .iter()
@@ -281,26 +288,22 @@ fn info_of(node: &mut SourceNode) -> Result<&mut [u8]> {
             node.xattrs.len() - 1
         }
     };
-    match &mut node.xattrs[at].1 {
-        Stream::Bytes(bytes) if bytes.len() == FinderInfo::LEN => Ok(bytes),
-        _ => Err(Error::invalid(
-            LAYER,
-            format!(
-                "{} does not have {} bytes",
-                FinderInfo::NAME,
-                FinderInfo::LEN
-            ),
-        )
-        .named(&*node.name)),
-    }
+    let info = match &mut node.xattrs[at].1 {
+        Stream::Bytes(bytes) => FinderInfoRaw::mut_from_bytes(bytes).ok(),
+        _ => None,
+    };
+    info.ok_or_else(|| {
+        let message = format!(
+            "{} does not have {} bytes",
+            FinderInfo::NAME,
+            FinderInfo::LEN
+        );
+        Error::invalid(LAYER, message).named(&*node.name)
+    })
 }
 
 fn set_flags(node: &mut SourceNode, flags: u16) -> Result<()> {
-    let flags = flags.to_be_bytes();
     let info = info_of(node)?;
-    info.iter_mut()
-        .skip(FinderInfo::FLAGS_AT)
-        .zip(flags)
-        .for_each(|(byte, flag)| *byte |= flag);
+    info.flags = (info.flags.get() | flags).into();
     Ok(())
 }

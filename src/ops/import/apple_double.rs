@@ -8,9 +8,13 @@
 use std::fs::File;
 use std::io;
 
-use zerocopy::big_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+pub use super::layout::APPLE_DOUBLE_MAGIC as MAGIC;
+use super::layout::{
+    APPLE_DOUBLE_VERSION, ATTRIBUTES_AT, ATTRIBUTES_MAGIC, AppleDoubleEntryRaw, AppleDoubleRaw,
+    AttributeRaw, AttributesRaw, ENTRY_FINDER_INFO, ENTRY_RESOURCE_FORK, FILLER, FINDER_INFO,
+};
 use super::tar::LAYER;
 use crate::fs::source::Stream;
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece};
@@ -18,74 +22,10 @@ use crate::platform::FileExt;
 use crate::size::to_usize;
 use crate::{Error, Result};
 
-/// The first four bytes of an AppleDouble file, big-endian.
-pub const MAGIC: u32 = 0x0005_1607;
-const VERSION: u32 = 0x0002_0000;
-const ATTRIBUTES: [u8; 4] = *b"ATTR";
-/// Entry of the FinderInfo, followed by the attributes.
-const ENTRY_FINDER_INFO: u32 = 9;
-/// Entry of the resource fork.
-const ENTRY_RESOURCE_FORK: u32 = 2;
-
 /// Bytes of headers that are read; those of real files are much shorter.
 const MAX_HEADERS: u64 = 1 << 20;
 /// Longest value read into memory, in bytes. Longer values stay in the archive.
 const MAX_IN_HAND: u64 = 4096;
-
-/// Header of the file; entries follow.
-///
-/// Source: RFC 1740, "AppleDouble format".
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct AppleDoubleRaw {
-    /*00*/ magic: U32,
-    /*04*/ version: U32,
-    /*08*/ filler: [u8; 16],
-    /*24*/ entries: U16,
-}
-const _: () = assert!(size_of::<AppleDoubleRaw>() == 26);
-
-/// An entry: its kind, and where it is.
-///
-/// Source: RFC 1740, "AppleDouble format".
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct AppleDoubleEntryRaw {
-    /*00*/ id: U32,
-    /*04*/ offset: U32,
-    /*08*/ length: U32,
-}
-const _: () = assert!(size_of::<AppleDoubleEntryRaw>() == 12);
-
-/// Header of the attributes, after the 32 bytes of FinderInfo and two bytes of padding.
-///
-/// Source: Apple xnu, bsd/vfs/vfs_xattr.c, attr_header.
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct AttributesRaw {
-    /*00*/ magic: [u8; 4],
-    /*04*/ tag: U32,
-    /*08*/ total_size: U32,
-    /*12*/ data_start: U32,
-    /*16*/ data_length: U32,
-    /*20*/ reserved: [U32; 3],
-    /*32*/ flags: U16,
-    /*34*/ count: U16,
-}
-const _: () = assert!(size_of::<AttributesRaw>() == 36);
-
-/// One attribute, followed by its name with a zero byte, padded to a multiple of four.
-///
-/// Source: Apple xnu, bsd/vfs/vfs_xattr.c, attr_entry.
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct AttributeRaw {
-    /*00*/ offset: U32, // of the value, from the beginning of the file
-    /*04*/ length: U32,
-    /*08*/ flags: U16,
-    /*10*/ name_length: u8, // with the zero byte
-}
-const _: () = assert!(size_of::<AttributeRaw>() == 11);
 
 /// Attributes by name.
 pub(super) type Xattrs = Vec<(Box<str>, Stream)>;
@@ -166,7 +106,7 @@ pub fn encode(attributes: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
         .filter(|(name, _)| !own.contains(&&**name))
         .collect();
     let mut info = info.map_or_else(Vec::new, |(_, value)| value.clone());
-    info.resize(34, 0);
+    info.resize(ATTRIBUTES_AT, 0);
     let count = 1 + u16::from(fork.is_some());
     let info_at =
         size_of::<AppleDoubleRaw>() + usize::from(count) * size_of::<AppleDoubleEntryRaw>();
@@ -180,45 +120,50 @@ pub fn encode(attributes: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
         .sum::<usize>();
     let data_len: usize = others.iter().map(|(_, value)| value.len()).sum();
     let end = match others.is_empty() {
-        true => info_at + 32,
+        true => info_at + FINDER_INFO,
         false => data_at + data_len,
     };
 
-    let mut file = [MAGIC.to_be_bytes(), VERSION.to_be_bytes()].concat();
-    file.extend(b"Mac OS X        ");
-    file.extend(count.to_be_bytes());
-    let mut words = |words: &[u32]| file.extend(words.iter().flat_map(|word| word.to_be_bytes()));
-    words(&[ENTRY_FINDER_INFO, length(info_at)?, length(end - info_at)?]);
+    let header = AppleDoubleRaw {
+        magic: MAGIC.into(),
+        version: APPLE_DOUBLE_VERSION.into(),
+        filler: FILLER,
+        entries: count.into(),
+    };
+    let entry = |id: u32, offset: usize, len: usize| -> Result<_> {
+        Ok(AppleDoubleEntryRaw {
+            id: id.into(),
+            offset: length(offset)?.into(),
+            length: length(len)?.into(),
+        })
+    };
+    let mut file = header.as_bytes().to_vec();
+    file.extend(entry(ENTRY_FINDER_INFO, info_at, end - info_at)?.as_bytes());
     if let Some((_, fork)) = fork {
-        words(&[ENTRY_RESOURCE_FORK, length(end)?, length(fork.len())?]);
+        file.extend(entry(ENTRY_RESOURCE_FORK, end, fork.len())?.as_bytes());
     }
-    file.resize(info_at, 0);
-    file.extend(&info[..if others.is_empty() { 32 } else { 34 }]);
-    if !others.is_empty() {
-        file.extend(ATTRIBUTES);
-        for word in [
-            0,
-            length(end)?,
-            length(data_at)?,
-            length(data_len)?,
-            0,
-            0,
-            0,
-        ] {
-            file.extend(word.to_be_bytes());
-        }
-        file.extend([0; 2]);
-        file.extend(
-            u16::try_from(others.len())
-                .map_err(|_| limit())?
-                .to_be_bytes(),
-        );
+    if others.is_empty() {
+        file.extend(&info[..FINDER_INFO]);
+    } else {
+        file.extend(&info);
+        let header = AttributesRaw {
+            magic: ATTRIBUTES_MAGIC,
+            total_size: length(end)?.into(),
+            data_start: length(data_at)?.into(),
+            data_length: length(data_len)?.into(),
+            count: u16::try_from(others.len()).map_err(|_| limit())?.into(),
+            ..AttributesRaw::new_zeroed()
+        };
+        file.extend(header.as_bytes());
         let mut at = data_at;
         for (name, value) in &others {
-            let name_len = u8::try_from(name.len() + 1).map_err(|_| limit())?;
-            file.extend(length(at)?.to_be_bytes());
-            file.extend(length(value.len())?.to_be_bytes());
-            file.extend([0, 0, name_len]);
+            let attribute = AttributeRaw {
+                offset: length(at)?.into(),
+                length: length(value.len())?.into(),
+                flags: 0.into(),
+                name_length: u8::try_from(name.len() + 1).map_err(|_| limit())?,
+            };
+            file.extend(attribute.as_bytes());
             file.extend(name.as_bytes());
             file.push(0);
             file.resize(file.len().next_multiple_of(4), 0);
@@ -237,7 +182,7 @@ pub fn encode(attributes: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
 /// bytes are `head`.
 fn parse(head: &[u8], len: u64) -> Option<Places> {
     let (header, mut rest) = AppleDoubleRaw::ref_from_prefix(head).ok()?;
-    if header.magic != MAGIC || header.version != VERSION {
+    if header.magic != MAGIC || header.version != APPLE_DOUBLE_VERSION {
         return None;
     }
     let mut found = Vec::new();
@@ -249,13 +194,13 @@ fn parse(head: &[u8], len: u64) -> Option<Places> {
             return None;
         }
         match entry.id.get() {
-            ENTRY_FINDER_INFO if length >= 32 => {
-                let info = head.get(offset as usize..offset as usize + 32)?;
+            ENTRY_FINDER_INFO if length >= FINDER_INFO as u64 => {
+                let info = head.get(to_usize(offset)..)?.get(..FINDER_INFO)?;
                 if info.iter().any(|byte| *byte != 0) {
-                    found.push(("com.apple.FinderInfo".into(), offset, 32));
+                    found.push(("com.apple.FinderInfo".into(), offset, FINDER_INFO as u64));
                 }
-                // After the 32 bytes, two bytes of padding.
-                let rest = head.get(offset as usize + 34..).unwrap_or_default();
+                let rest = head.get(to_usize(offset) + ATTRIBUTES_AT..);
+                let rest = rest.unwrap_or_default();
                 found.extend(attributes(head, rest, len)?);
             }
             ENTRY_RESOURCE_FORK if length > 0 => {
@@ -272,7 +217,7 @@ fn attributes(head: &[u8], at: &[u8], len: u64) -> Option<Places> {
     let Ok((attributes, mut rest)) = AttributesRaw::ref_from_prefix(at) else {
         return Some(found);
     };
-    if attributes.magic != ATTRIBUTES {
+    if attributes.magic != ATTRIBUTES_MAGIC {
         return Some(found);
     }
     for _ in 0..attributes.count.get() {

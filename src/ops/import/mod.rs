@@ -12,6 +12,7 @@ mod host_contents;
 #[cfg(unix)]
 mod host_metadata;
 mod items;
+mod layout;
 #[cfg(unix)]
 mod single;
 mod tar;

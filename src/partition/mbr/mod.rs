@@ -2,9 +2,9 @@
 
 mod change;
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::{MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
+use super::layout::{BootSectorRaw, MBR_SIGNATURE, MbrEntryRaw, MbrRaw};
 use super::{Map, Partition, Scheme, TypeId, block_range, kind, read};
 use crate::device::{BlockDevice, is_zero};
 use crate::{Error, Result};
@@ -146,16 +146,16 @@ fn read_logical(disk: &dyn BlockDevice, head: u64, map: &mut Map) -> Result<()> 
 
 /// Returns true if block 0 begins like the boot sector of a FAT, exFAT or NTFS volume.
 fn is_boot_sector(code: &[u8; 446]) -> bool {
-    let jump = matches!(code[0], 0xeb | 0xe9);
-    if matches!(&code[3..11], b"NTFS    " | b"EXFAT   ") {
+    let Ok((boot, _)) = BootSectorRaw::ref_from_prefix(code) else {
+        return false;
+    };
+    let jump = matches!(boot.jump[0], 0xeb | 0xe9);
+    if matches!(&boot.oem, b"NTFS    " | b"EXFAT   ") {
         return jump;
     }
-    let sector = u16::from_le_bytes([code[0x0b], code[0x0c]]);
-    let reserved = u16::from_le_bytes([code[0x0e], code[0x0f]]);
-    let (cluster, fats, media) = (code[0x0d], code[0x10], code[0x15]);
-    jump && matches!(sector, 512 | 1024 | 2048 | 4096)
-        && cluster.is_power_of_two()
-        && reserved > 0
-        && matches!(fats, 1 | 2)
-        && media >= 0xf0
+    jump && matches!(boot.bytes_per_sector.get(), 512 | 1024 | 2048 | 4096)
+        && boot.sectors_per_cluster.is_power_of_two()
+        && boot.reserved_sectors.get() > 0
+        && matches!(boot.fats, 1 | 2)
+        && boot.media >= 0xf0
 }

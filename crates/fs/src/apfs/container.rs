@@ -11,8 +11,8 @@ use super::btree::Key;
 use super::checkpoint::{self, Superblock};
 use super::free::ApfsFree;
 use super::layout::{
-    BlockSize, CONTAINER_MAGIC, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw, VOLUME_MAGIC, VolumeRaw,
-    Xid, container_incompatible, object_type, space_device, timestamp,
+    BlockSize, CONTAINER_MAGIC, CheckpointEntryRaw, ContainerRaw, Oid, Paddr, SpacemanRaw,
+    VOLUME_MAGIC, VolumeRaw, Xid, container_incompatible, object_type, space_device, timestamp,
 };
 use super::omap::{Omap, View};
 use super::store::{Expected, Store};

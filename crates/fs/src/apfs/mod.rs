@@ -42,8 +42,8 @@ mod writer;
 pub use self::writer::VolumeWriter;
 #[cfg(feature = "testing")]
 pub use check::corruptions::{corrupted_at_random, damaged};
-pub use container::{Container, container_at};
 pub use container::geometry;
+pub use container::{Container, container_at};
 pub use free::ApfsFree;
 #[cfg(feature = "testing")]
 pub use free::free_map_of;

@@ -17,6 +17,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use layout::ext::is_ext;
+pub use layout::mfs::is_mfs;
 pub use layout::ntfs::NAME as NTFS_NAME;
 
 use crate::block_map::BlockFreeMap;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{
-    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS, SIGNATURE_HFSX,
-    VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw, node_kind,
+    HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS,
+    SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw, node_kind,
 };
 use super::read_structure;
 use bandsaw_core::device::{BlockDevice, Slice};

@@ -1,8 +1,8 @@
 //! Apple's entries of the system use field: type, creator and Finder flags of a file.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian};
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::Record;
+use super::layout::{Record, TypeRaw};
 use super::system_use::Fields;
 
 /// The identifier of HFS in an entry `AA`.
@@ -18,18 +18,6 @@ const FINDER_INFO: usize = 32;
 const OLD_TYPES: std::ops::RangeInclusive<u8> = 2..=6;
 /// The one of these that is followed by flags, too.
 const OLD_FLAGS: u8 = 6;
-
-/// Type, creator and flags, at the end of an entry of either form.
-///
-/// Source: Technical Note FL36; xnu, `bsd/isofs/cd9660/iso.h`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct TypeRaw {
-    /*0*/ kind: [u8; 4],
-    /*4*/ creator: [u8; 4],
-    /*8*/ flags: big_endian::U16, // absent from some entries `BA`
-}
-const _: () = assert!(size_of::<TypeRaw>() == 10);
 
 /// Type, creator and flags of a file for the Finder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

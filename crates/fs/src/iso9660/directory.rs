@@ -4,12 +4,10 @@ use bandsaw_core::device::BlockDeviceExt;
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
 
-use super::layout::{Record, RecordRaw, SECTOR, SELF};
+use super::layout::{ContinuationRaw, Record, RecordRaw, SECTOR, SELF};
 use super::names::Naming;
 use super::rock_ridge::RockRidge;
-use super::system_use::{
-    ContinuationRaw, Fields, MAX_AREA, MAX_AREAS, bytes_to_skip, fields_of_root,
-};
+use super::system_use::{Fields, MAX_AREA, MAX_AREAS, bytes_to_skip, fields_of_root};
 use super::{IsoVolume, LAYER, Space};
 
 /// Maximum length of a record in bytes.

@@ -308,6 +308,65 @@ fn in_zone(date: DateTime, nanos: u32, zone: i8) -> Option<Timestamp> {
     })
 }
 
+/// The contents of an entry `SP`, by which the protocol is recognized.
+///
+/// Source: SUSP 1.12, 5.3.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct SharingRaw {
+    /*0*/ pub(super) check: [u8; 2],
+    /*2*/ pub(super) skip: u8, // bytes before the first entry of each record
+}
+const _: () = assert!(size_of::<SharingRaw>() == 3);
+
+/// The contents of an entry `CE`: the place where the entries continue.
+///
+/// Source: SUSP 1.12, 5.1.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct ContinuationRaw {
+    /*00*/ pub(super) block: BothU32,
+    /*08*/ pub(super) offset: BothU32, // bytes
+    /*10*/ pub(super) len: BothU32, // bytes
+}
+const _: () = assert!(size_of::<ContinuationRaw>() == 24);
+
+/// The contents of an entry `PX`: POSIX attributes.
+///
+/// Source: RRIP 1.12, 4.1.1.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct PosixRaw {
+    /*00*/ pub(super) mode: BothU32,
+    /*08*/ pub(super) links: BothU32,
+    /*10*/ pub(super) uid: BothU32,
+    /*18*/ pub(super) gid: BothU32,
+}
+const _: () = assert!(size_of::<PosixRaw>() == 32);
+
+/// The contents of an entry `PN`: a device number.
+///
+/// Source: RRIP 1.12, 4.1.2.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct DeviceRaw {
+    /*0*/ pub(super) high: BothU32,
+    /*8*/ pub(super) low: BothU32,
+}
+const _: () = assert!(size_of::<DeviceRaw>() == 16);
+
+/// Type, creator and flags, at the end of an entry of either form.
+///
+/// Source: Technical Note FL36; xnu, `bsd/isofs/cd9660/iso.h`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct TypeRaw {
+    /*0*/ pub(super) kind: [u8; 4],
+    /*4*/ pub(super) creator: [u8; 4],
+    /*8*/ pub(super) flags: big_endian::U16, // absent from some entries `BA`
+}
+const _: () = assert!(size_of::<TypeRaw>() == 10);
+
 #[cfg(test)]
 mod tests {
     use super::*;

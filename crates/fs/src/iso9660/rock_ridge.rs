@@ -1,11 +1,11 @@
 //! Rock Ridge (RRIP 1.12): names, modes, owners, times, links, devices and relocated directories, in
 //! entries of the system use field.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::FromBytes;
 
 use super::LAYER;
-use super::layout::{self, BothU32};
-use super::system_use::{ContinuationRaw, Field};
+use super::layout::{self, BothU32, ContinuationRaw, DeviceRaw, PosixRaw};
+use super::system_use::Field;
 use crate::Timestamp;
 use bandsaw_core::{Error, Kind, Result};
 
@@ -34,30 +34,6 @@ mod time_flags {
     pub(super) const BACKED_UP: u8 = 0x10;
     pub(super) const LONG: u8 = 0x80;
 }
-
-/// The contents of an entry `PX`: POSIX attributes.
-///
-/// Source: RRIP 1.12, 4.1.1.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct PosixRaw {
-    /*00*/ mode: BothU32,
-    /*08*/ links: BothU32,
-    /*10*/ uid: BothU32,
-    /*18*/ gid: BothU32,
-}
-const _: () = assert!(size_of::<PosixRaw>() == 32);
-
-/// The contents of an entry `PN`: a device number.
-///
-/// Source: RRIP 1.12, 4.1.2.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct DeviceRaw {
-    /*0*/ high: BothU32,
-    /*8*/ low: BothU32,
-}
-const _: () = assert!(size_of::<DeviceRaw>() == 16);
 
 /// The mode and the owners of an object.
 #[derive(Debug, Clone, Copy)]
@@ -246,6 +222,7 @@ fn too_long(what: &str, most: usize) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zerocopy::IntoBytes;
 
     fn read(fields: &[(&[u8; 2], &[u8])]) -> Result<RockRidge> {
         let mut found = RockRidge::default();

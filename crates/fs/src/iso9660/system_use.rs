@@ -1,9 +1,9 @@
 //! The system use field of a directory record, by the System Use Sharing Protocol (SUSP 1.12): a
 //! sequence of entries with a signature, which may continue in another place of the volume.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::FromBytes;
 
-use super::layout::BothU32;
+use super::layout::SharingRaw;
 
 /// Length of the head of an entry in bytes: signature, length, version.
 const HEAD: usize = 4;
@@ -13,29 +13,6 @@ const XA: usize = 14;
 pub(super) const MAX_AREA: u32 = 32 << 10;
 /// Maximum number of continuation areas of a record.
 pub(super) const MAX_AREAS: usize = 64;
-
-/// The contents of an entry `SP`, by which the protocol is recognized.
-///
-/// Source: SUSP 1.12, 5.3.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct SharingRaw {
-    /*0*/ pub(super) check: [u8; 2],
-    /*2*/ pub(super) skip: u8, // bytes before the first entry of each record
-}
-const _: () = assert!(size_of::<SharingRaw>() == 3);
-
-/// The contents of an entry `CE`: the place where the entries continue.
-///
-/// Source: SUSP 1.12, 5.1.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct ContinuationRaw {
-    /*00*/ pub(super) block: BothU32,
-    /*08*/ pub(super) offset: BothU32, // bytes
-    /*10*/ pub(super) len: BothU32, // bytes
-}
-const _: () = assert!(size_of::<ContinuationRaw>() == 24);
 
 /// An entry.
 #[derive(Debug, Clone, Copy)]

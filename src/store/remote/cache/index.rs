@@ -6,49 +6,19 @@
 
 use std::collections::HashSet;
 
-use zerocopy::big_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::buffers::PAGE;
+use super::layout::{EntryRaw, HeadRaw, INDEX_MAGIC};
 use super::{Entry, INDEX, Key, odd};
 use crate::device::BlockDeviceExt;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Result};
 
-const MAGIC: [u8; 8] = *b"bsCache1";
 const HEAD: usize = size_of::<HeadRaw>();
 const ENTRY: usize = size_of::<EntryRaw>();
 /// Maximum length of an index in bytes: that of a cache of 256 GiB.
 const LARGEST: u64 = (4 << 20) * ENTRY as u64 + 16;
-
-/// The beginning of the file.
-///
-/// Source: docs/formats/object-store.md §10.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct HeadRaw {
-    /*00*/ magic: [u8; 8], // MAGIC
-    /*08*/ count: U32, // of entries
-}
-const _: () = assert!(size_of::<HeadRaw>() == 12);
-
-/// An entry.
-///
-/// Source: docs/formats/object-store.md §10.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct EntryRaw {
-    /*00*/
-    object: [u8; 16], // first half of the SHA-256 of `.bandsaw/objects/...`, or of NAME, SIZE and TAG
-    // of a plain object with line feeds between
-    /*16*/
-    offset: U64, // where in the object the bytes begin
-    /*24*/ len: U32, // 1 to 65,536 bytes; zeros follow in the block
-    /*28*/ block: U32, // its number
-    /*32*/ sum: U32, // CRC-32 of the block
-    /*36*/ reserved: U32, // 0
-}
-const _: () = assert!(size_of::<EntryRaw>() == 40);
 
 /// An entry that was read.
 #[derive(Debug)]
@@ -65,7 +35,7 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     let entries = &entries[entries.len().saturating_sub(most)..];
     let mut bytes = Vec::with_capacity(HEAD + entries.len() * ENTRY + 4);
     let head = HeadRaw {
-        magic: MAGIC,
+        magic: INDEX_MAGIC,
         count: (entries.len() as u32).into(),
     };
     bytes.extend_from_slice(head.as_bytes());
@@ -107,7 +77,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Stored>> {
         .split_last_chunk::<4>()
         .map_or((bytes, 0), |(body, sum)| (body, u32::from_be_bytes(*sum)));
     let head = HeadRaw::read_from_prefix(body).ok();
-    let Some((head, entries)) = head.filter(|(head, _)| head.magic == MAGIC) else {
+    let Some((head, entries)) = head.filter(|(head, _)| head.magic == INDEX_MAGIC) else {
         return Err(odd(INDEX, 0, "expected the index of a cache"));
     };
     if crc32fast::hash(body) != sum {

@@ -15,6 +15,7 @@
 mod blocks;
 mod index;
 mod journal;
+mod layout;
 
 use std::collections::HashMap;
 use std::sync::Arc;

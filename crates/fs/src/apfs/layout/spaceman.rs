@@ -215,6 +215,23 @@ pub(crate) struct FreeQueueKeyRaw {
 }
 const _: () = assert!(size_of::<FreeQueueKeyRaw>() == 0x10);
 
+/// Number of earlier boundaries that a zone keeps.
+pub(crate) const ZONE_PREVIOUS: usize = 7;
+
+/// An allocation zone: its boundaries, start and end each, and its earlier ones.
+///
+/// Source: linux-apfs/apfsprogs, include/apfs/raw.h; container of macOS 12 in dfvfs, apfs.raw.
+#[derive(Debug, Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct ZoneRaw {
+    /*00*/ pub(crate) now: [U64; 2],
+    /*10*/ pub(crate) previous: [[U64; 2]; ZONE_PREVIOUS],
+    /*80*/ pub(crate) id: U16, // 0 for none
+    /*82*/ pub(crate) previous_index: U16, // from 1, 0 for none
+    /*84*/ pub(crate) reserved: U32,
+}
+const _: () = assert!(size_of::<ZoneRaw>() == 0x88);
+
 #[cfg(test)]
 mod tests {
     use super::*;

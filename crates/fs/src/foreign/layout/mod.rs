@@ -2,6 +2,7 @@
 //! `docs/formats/foreign.md`.
 
 pub(crate) mod ext;
+pub(crate) mod mfs;
 pub(crate) mod ntfs;
 
 /// Returns 2 to the power of `shift`, which comes from a disk; `None` on overflow.

@@ -13,8 +13,8 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use zerocopy::FromBytes;
 use zerocopy::big_endian::{U16, U32};
-use zerocopy::{FromBytes, IntoBytes};
 
 pub(super) use change::SavedTree;
 use cursor::Cursor;
@@ -24,8 +24,8 @@ use node::NodeCache;
 
 use super::extents::ForkDevice;
 use super::layout::{
-    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, KEY_COMPARE_BINARY, KEY_COMPARE_FOLD,
-    MAX_DEPTH, NODE_SIZES, NodeDescriptorRaw, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant,
+    AttributeKey, BIG_KEYS, CatalogKey, ExtentKeyRaw, HeaderNodeRaw, KEY_COMPARE_BINARY,
+    KEY_COMPARE_FOLD, MAX_DEPTH, NODE_SIZES, TreeHeaderRaw, VARIABLE_INDEX_KEYS, Variant,
     node_kind,
 };
 #[cfg(feature = "testing")]
@@ -393,16 +393,6 @@ pub(super) fn child_of(record: &[u8], room: Option<u16>) -> Option<u32> {
     let room = room.unwrap_or(length.get());
     let (child, _) = U32::read_from_prefix(record.get(2 + usize::from(room)..)?).ok()?;
     Some(child.get())
-}
-
-/// The first two structures of node 0.
-///
-/// Source: Apple hfs-715.100.10, core/hfs_format.h, BTNodeDescriptor and BTHeaderRec.
-#[derive(FromBytes, IntoBytes)]
-#[repr(C)]
-struct HeaderNodeRaw {
-    node: NodeDescriptorRaw,
-    tree: TreeHeaderRaw,
 }
 
 fn read_header(file: &ForkDevice, kind: TreeKind) -> Result<TreeHeaderRaw> {

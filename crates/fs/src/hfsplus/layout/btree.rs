@@ -1,5 +1,9 @@
 //! B-trees beyond what they share with those of HFS (§6).
 
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{NodeDescriptorRaw, TreeHeaderRaw};
+
 /// Minimum and maximum node size in bytes.
 pub(crate) const NODE_SIZES: std::ops::RangeInclusive<u16> = 512..=32768;
 
@@ -26,4 +30,14 @@ pub(crate) fn header_map_bits(node_size: u16) -> u32 {
 /// Returns the number of map bits in one map node (§6.3).
 pub(crate) fn map_node_bits(node_size: u16) -> u32 {
     8 * (u32::from(node_size) - 20)
+}
+
+/// The first two structures of node 0.
+///
+/// Source: Apple hfs-715.100.10, core/hfs_format.h, BTNodeDescriptor and BTHeaderRec.
+#[derive(FromBytes, IntoBytes)]
+#[repr(C)]
+pub(crate) struct HeaderNodeRaw {
+    pub(crate) node: NodeDescriptorRaw,
+    pub(crate) tree: TreeHeaderRaw,
 }

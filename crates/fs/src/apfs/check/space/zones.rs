@@ -4,30 +4,11 @@
 use std::collections::HashSet;
 
 use zerocopy::FromBytes;
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::U64;
 
 use crate::apfs::layout::{
-    BlockSize, SPACEMAN_ARRAYS, SpacemanRaw, SpacemanVersionRaw, spaceman_flags,
+    BlockSize, SPACEMAN_ARRAYS, SpacemanRaw, SpacemanVersionRaw, ZoneRaw, spaceman_flags,
 };
-
-/// Number of earlier boundaries that a zone keeps.
-const PREVIOUS: usize = 7;
-
-/// An allocation zone: its boundaries, start and end each, and its earlier ones.
-///
-/// Source: linux-apfs/apfsprogs, include/apfs/raw.h; container of macOS 12 in dfvfs, apfs.raw.
-#[derive(
-    Debug, Clone, Copy, FromBytes, zerocopy::Immutable, zerocopy::KnownLayout, zerocopy::Unaligned,
-)]
-#[repr(C)]
-struct ZoneRaw {
-    /*00*/ now: [U64; 2],
-    /*10*/ previous: [[U64; 2]; PREVIOUS],
-    /*80*/ id: U16, // 0 for none
-    /*82*/ previous_index: U16, // from 1, 0 for none
-    /*84*/ reserved: U32,
-}
-const _: () = assert!(size_of::<ZoneRaw>() == 0x88);
 
 /// Returns a message if the zones are inconsistent; `manager` are all bytes of the space manager.
 pub(super) fn zone_damage(manager: &[u8], block_size: BlockSize) -> Option<String> {

@@ -1,0 +1,25 @@
+//! On-disk structures of files that are recognized to be named, but not read. Big-endian.
+
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// [`DiskCopyRaw::magic`].
+pub(super) const DISK_COPY_MAGIC: [u8; 2] = [1, 0];
+
+/// The header of an image of Disk Copy 4.2. Data and tags follow.
+///
+/// Source: Apple II File Type Notes, type $E0, auxiliary type $8005.
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct DiskCopyRaw {
+    /*00*/ pub(super) name_length: u8,
+    /*01*/ pub(super) name: [u8; 63],
+    /*40*/ pub(super) data_size: U32, // bytes
+    /*44*/ pub(super) tag_size: U32, // bytes
+    /*48*/ pub(super) data_checksum: U32,
+    /*4c*/ pub(super) tag_checksum: U32,
+    /*50*/ pub(super) disk_format: u8,
+    /*51*/ pub(super) format: u8,
+    /*52*/ pub(super) magic: [u8; 2], // DISK_COPY_MAGIC
+}
+const _: () = assert!(size_of::<DiskCopyRaw>() == 84);
