@@ -26,7 +26,7 @@ use self::layout::{FinderInfoRaw, IconLocationRaw, LOCATION_RESERVED};
 pub use self::settings::{
     Arrange, Background, Bars, Icons, ListView, View, Window, WindowSettings,
 };
-use crate::fs::hfsplus::layout::mac_date;
+use crate::fs::hfsplus::mac_date;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Timestamp, UF_HIDDEN};
 use crate::{Error, Reason, Result};

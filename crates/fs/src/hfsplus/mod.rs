@@ -14,7 +14,7 @@ mod file_system;
 mod free;
 mod header;
 mod journal;
-pub mod layout;
+pub(crate) mod layout;
 mod links;
 mod overflow;
 mod recover;
@@ -58,6 +58,9 @@ pub use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
 pub use self::header::{FoundHeader as Probed, probe, probe_copy, probe_front};
 pub use self::header::{move_alternate, stated_len, volume_around};
+#[cfg(feature = "testing")]
+pub use self::journal::{add_journal, reseal_journal, sample_journals};
+pub use self::layout::mac_date;
 pub use self::recover::HfsPlusRecovery;
 pub use self::repair::Repair;
 pub use self::unicode::composed;

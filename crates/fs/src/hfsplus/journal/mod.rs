@@ -1,6 +1,9 @@
 //! The journal: changes not yet written in place, applied over the volume without modifying it
 //! (§14).
 
+#[cfg(feature = "testing")]
+#[allow(clippy::cast_possible_truncation, reason = "test data is small")]
+mod fixture;
 mod replay;
 mod replayed;
 mod write;
@@ -9,6 +12,8 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+#[cfg(feature = "testing")]
+pub use self::fixture::{add_journal, reseal_journal, sample_journals};
 use super::layout::{
     AllocBlock, BLOCK_LIST_SIZES, JOURNAL_HEADER_CHECKSUM, JOURNAL_HEADER_SIZES,
     JOURNAL_HEADER_SUMMED, JournalChecksum, JournalHeaderRaw, JournalInfoBlockRaw, JournalOrder,

@@ -19,8 +19,8 @@ use std::fmt;
 pub(crate) use attributes::*;
 pub(crate) use btree::*;
 pub(crate) use catalog::*;
-pub use journal::*;
-pub use volume::*;
+pub(crate) use journal::*;
+pub(crate) use volume::*;
 
 use crate::Timestamp;
 pub(crate) use crate::btree_node::{
@@ -61,7 +61,7 @@ impl fmt::Display for Cnid {
 
 /// The number of an allocation block of the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AllocBlock(pub(crate) u32);
+pub(crate) struct AllocBlock(pub(crate) u32);
 
 impl AllocBlock {
     /// Returns the offset of the block, in bytes from the start of the volume.
@@ -79,7 +79,7 @@ impl fmt::Display for AllocBlock {
 
 /// A run of allocation blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub(crate) struct Extent {
     /// First block.
     pub(crate) start: AllocBlock,
     /// Number of blocks; 0 ends a list of extents.

@@ -1,5 +1,4 @@
 //! The volume header, forks, and the HFS wrapper (§1, §2).
-#![allow(missing_docs, reason = "the fields are the format's own")]
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -10,41 +9,41 @@ use bandsaw_core::{Error, Result};
 
 /// Offset of the volume header, in bytes from the start of the volume; the alternate is at the same
 /// distance from the end.
-pub const HEADER_OFFSET: u64 = 1024;
+pub(crate) const HEADER_OFFSET: u64 = 1024;
 /// Minimum size of an allocation block in bytes.
-pub const MIN_BLOCK_SIZE: u32 = 512;
+pub(crate) const MIN_BLOCK_SIZE: u32 = 512;
 
 /// `H+`: HFS Plus, with case-insensitive names.
-pub const SIGNATURE_HFS_PLUS: u16 = 0x482B;
+pub(crate) const SIGNATURE_HFS_PLUS: u16 = 0x482B;
 /// `HX`: HFSX, whose names are compared as the catalog's header says.
-pub const SIGNATURE_HFSX: u16 = 0x4858;
+pub(crate) const SIGNATURE_HFSX: u16 = 0x4858;
 /// `BD`: HFS, possibly only a wrapper around HFS Plus.
-pub const SIGNATURE_HFS: u16 = 0x4244;
+pub(crate) const SIGNATURE_HFS: u16 = 0x4244;
 /// Version of `H+` volumes.
-pub const VERSION_HFS_PLUS: u16 = 4;
+pub(crate) const VERSION_HFS_PLUS: u16 = 4;
 /// Version of `HX` volumes.
-pub const VERSION_HFSX: u16 = 5;
+pub(crate) const VERSION_HFSX: u16 = 5;
 
 /// Bits of [`VolumeHeaderRaw::attributes`] (§2.1).
-pub mod volume_attributes {
+pub(crate) mod volume_attributes {
     /// The volume was unmounted cleanly.
-    pub const UNMOUNTED: u32 = 1 << 8;
+    pub(crate) const UNMOUNTED: u32 = 1 << 8;
     /// The bad-block file has extents.
-    pub const SPARED_BLOCKS: u32 = 1 << 9;
+    pub(crate) const SPARED_BLOCKS: u32 = 1 << 9;
     /// Set by Linux while mounted read-write.
-    pub const BOOT_INCONSISTENT: u32 = 1 << 11;
+    pub(crate) const BOOT_INCONSISTENT: u32 = 1 << 11;
     /// The next CNID has wrapped around.
-    pub const CNIDS_REUSED: u32 = 1 << 12;
+    pub(crate) const CNIDS_REUSED: u32 = 1 << 12;
     /// The journal info block is valid.
-    pub const JOURNALED: u32 = 1 << 13;
+    pub(crate) const JOURNALED: u32 = 1 << 13;
     /// Damage was detected.
-    pub const INCONSISTENT: u32 = 1 << 14;
+    pub(crate) const INCONSISTENT: u32 = 1 << 14;
     /// The volume is read-only by choice.
-    pub const SOFTWARE_LOCK: u32 = 1 << 15;
+    pub(crate) const SOFTWARE_LOCK: u32 = 1 << 15;
     /// Dates are seconds since 1970.
-    pub const EXPANDED_TIMES: u32 = 1 << 29;
+    pub(crate) const EXPANDED_TIMES: u32 = 1 << 29;
     /// Free nodes of the catalog are all zero.
-    pub const UNUSED_NODE_FIX: u32 = 1 << 31;
+    pub(crate) const UNUSED_NODE_FIX: u32 = 1 << 31;
 }
 
 /// An extent descriptor.
@@ -64,17 +63,17 @@ pub mod volume_attributes {
     Unaligned,
 )]
 #[repr(C)]
-pub struct ExtentRaw {
-    /*00*/ pub start_block: U32,
-    /*04*/ pub block_count: U32,
+pub(crate) struct ExtentRaw {
+    /*00*/ pub(crate) start_block: U32,
+    /*04*/ pub(crate) block_count: U32,
 }
 const _: () = assert!(size_of::<ExtentRaw>() == 8);
 
 /// Number of extents in one record.
-pub const EXTENTS_PER_RECORD: usize = 8;
+pub(crate) const EXTENTS_PER_RECORD: usize = 8;
 
 /// The extents of a fork's record, or of one record of the extents-overflow tree.
-pub type ExtentsRaw = [ExtentRaw; EXTENTS_PER_RECORD];
+pub(crate) type ExtentsRaw = [ExtentRaw; EXTENTS_PER_RECORD];
 
 impl From<ExtentRaw> for Extent {
     fn from(raw: ExtentRaw) -> Self {
@@ -95,7 +94,7 @@ impl From<Extent> for ExtentRaw {
 }
 
 /// Returns the extents of a record: those before the first empty one.
-pub fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + '_ {
+pub(crate) fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + '_ {
     record
         .iter()
         .map(|&raw| Extent::from(raw))
@@ -119,11 +118,11 @@ pub fn extents_of(record: &ExtentsRaw) -> impl Iterator<Item = Extent> + '_ {
     Unaligned,
 )]
 #[repr(C)]
-pub struct ForkRaw {
-    /*00*/ pub logical_size: U64,
-    /*08*/ pub clump_size: U32,
-    /*12*/ pub total_blocks: U32,
-    /*16*/ pub extents: ExtentsRaw,
+pub(crate) struct ForkRaw {
+    /*00*/ pub(crate) logical_size: U64,
+    /*08*/ pub(crate) clump_size: U32,
+    /*12*/ pub(crate) total_blocks: U32,
+    /*16*/ pub(crate) extents: ExtentsRaw,
 }
 const _: () = assert!(size_of::<ForkRaw>() == 80);
 
@@ -134,52 +133,52 @@ const _: () = assert!(size_of::<ForkRaw>() == 80);
     Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-pub struct VolumeHeaderRaw {
-    /*000*/ pub signature: U16, // SIGNATURE_HFS_PLUS or SIGNATURE_HFSX
-    /*002*/ pub version: U16, // VERSION_HFS_PLUS or VERSION_HFSX
-    /*004*/ pub attributes: U32, // volume_attributes
-    /*008*/ pub last_mounted_version: [u8; 4],
-    /*012*/ pub journal_info_block: U32, // 0 without journal
-    /*016*/ pub create_date: U32, // local time, the same in both headers
-    /*020*/ pub modify_date: U32, // UTC
-    /*024*/ pub backup_date: U32,
-    /*028*/ pub checked_date: U32,
-    /*032*/ pub file_count: U32, // file records
-    /*036*/ pub folder_count: U32, // folder records, root excluded
-    /*040*/ pub block_size: U32, // power of two, 512 and up
-    /*044*/ pub total_blocks: U32,
-    /*048*/ pub free_blocks: U32,
-    /*052*/ pub next_allocation: U32, // a hint
-    /*056*/ pub rsrc_clump_size: U32,
-    /*060*/ pub data_clump_size: U32,
-    /*064*/ pub next_catalog_id: U32,
-    /*068*/ pub write_count: U32,
-    /*072*/ pub encodings_bitmap: U64, // 1
-    /*080*/ pub finder_info: [U32; 6], // blessed folders
-    /*104*/ pub identifier: U64, // random; the UUID is made from it
-    /*112*/ pub allocation_file: ForkRaw,
-    /*192*/ pub extents_file: ForkRaw,
-    /*272*/ pub catalog_file: ForkRaw,
-    /*352*/ pub attributes_file: ForkRaw,
-    /*432*/ pub startup_file: ForkRaw,
+pub(crate) struct VolumeHeaderRaw {
+    /*000*/ pub(crate) signature: U16, // SIGNATURE_HFS_PLUS or SIGNATURE_HFSX
+    /*002*/ pub(crate) version: U16, // VERSION_HFS_PLUS or VERSION_HFSX
+    /*004*/ pub(crate) attributes: U32, // volume_attributes
+    /*008*/ pub(crate) last_mounted_version: [u8; 4],
+    /*012*/ pub(crate) journal_info_block: U32, // 0 without journal
+    /*016*/ pub(crate) create_date: U32, // local time, the same in both headers
+    /*020*/ pub(crate) modify_date: U32, // UTC
+    /*024*/ pub(crate) backup_date: U32,
+    /*028*/ pub(crate) checked_date: U32,
+    /*032*/ pub(crate) file_count: U32, // file records
+    /*036*/ pub(crate) folder_count: U32, // folder records, root excluded
+    /*040*/ pub(crate) block_size: U32, // power of two, 512 and up
+    /*044*/ pub(crate) total_blocks: U32,
+    /*048*/ pub(crate) free_blocks: U32,
+    /*052*/ pub(crate) next_allocation: U32, // a hint
+    /*056*/ pub(crate) rsrc_clump_size: U32,
+    /*060*/ pub(crate) data_clump_size: U32,
+    /*064*/ pub(crate) next_catalog_id: U32,
+    /*068*/ pub(crate) write_count: U32,
+    /*072*/ pub(crate) encodings_bitmap: U64, // 1
+    /*080*/ pub(crate) finder_info: [U32; 6], // blessed folders
+    /*104*/ pub(crate) identifier: U64, // random; the UUID is made from it
+    /*112*/ pub(crate) allocation_file: ForkRaw,
+    /*192*/ pub(crate) extents_file: ForkRaw,
+    /*272*/ pub(crate) catalog_file: ForkRaw,
+    /*352*/ pub(crate) attributes_file: ForkRaw,
+    /*432*/ pub(crate) startup_file: ForkRaw,
 }
 const _: () = assert!(size_of::<VolumeHeaderRaw>() == 512);
 
 impl VolumeHeaderRaw {
     /// Adds to the number of free blocks, which may have been wrong before.
-    pub fn count_freed(&mut self, blocks: u32) {
+    pub(crate) fn count_freed(&mut self, blocks: u32) {
         self.free_blocks = self.free_blocks.get().saturating_add(blocks).into();
     }
 
     /// Subtracts from the number of free blocks, which may have been wrong before.
-    pub fn count_used(&mut self, blocks: u32) {
+    pub(crate) fn count_used(&mut self, blocks: u32) {
         self.free_blocks = self.free_blocks.get().saturating_sub(blocks).into();
     }
 }
 
 /// HFS Plus or HFSX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variant {
+pub(crate) enum Variant {
     /// `H+` version 4.
     HfsPlus,
     /// `HX` version 5.
@@ -188,17 +187,17 @@ pub enum Variant {
 
 /// A volume header that is valid for a volume of its size.
 #[derive(Debug, Clone)]
-pub struct VolumeHeader {
+pub(crate) struct VolumeHeader {
     /// HFS Plus or HFSX.
-    pub variant: Variant,
+    pub(crate) variant: Variant,
     /// Size of an allocation block in bytes: a power of two, at least 512.
-    pub block_size: u32,
+    pub(crate) block_size: u32,
     /// Number of allocation blocks, at least 1, all within the volume.
-    pub total_blocks: u32,
+    pub(crate) total_blocks: u32,
     /// Number of free blocks, at most `total_blocks`.
-    pub free_blocks: u32,
+    pub(crate) free_blocks: u32,
     /// All fields in their on-disk form.
-    pub raw: VolumeHeaderRaw,
+    pub(crate) raw: VolumeHeaderRaw,
 }
 
 /// Maximum growth increment of a data or resource fork that Apple's checker accepts, in bytes.
@@ -208,7 +207,7 @@ const LAYER: &str = "hfs+ volume header";
 
 impl VolumeHeader {
     /// Parses the header at `offset` of a volume of `volume_len` bytes.
-    pub fn parse(raw: &VolumeHeaderRaw, offset: u64, volume_len: u64) -> Result<Self> {
+    pub(crate) fn parse(raw: &VolumeHeaderRaw, offset: u64, volume_len: u64) -> Result<Self> {
         let corrupt = |message: String| Err(Error::corrupt(LAYER, offset, message));
         let variant = match (raw.signature.get(), raw.version.get()) {
             (SIGNATURE_HFS_PLUS, VERSION_HFS_PLUS) => Variant::HfsPlus,
@@ -249,7 +248,7 @@ impl VolumeHeader {
     }
 
     /// Returns the blocks that hold the headers, at the beginning and at the end of the volume.
-    pub fn reserved(&self) -> [Extent; 2] {
+    pub(crate) fn reserved(&self) -> [Extent; 2] {
         let (head, tail) = reserved_blocks(self.block_size);
         let head = head.min(self.total_blocks);
         let tail = tail.min(self.total_blocks - head);
@@ -265,20 +264,20 @@ impl VolumeHeader {
 
     /// Returns true if `clump` is a valid growth increment of data and resource forks, in bytes
     /// (§2).
-    pub fn is_fork_clump(&self, clump: u32) -> bool {
+    pub(crate) fn is_fork_clump(&self, clump: u32) -> bool {
         (1..=MAX_CLUMP.max(self.block_size)).contains(&clump)
             && clump.is_multiple_of(self.block_size)
     }
 
     /// Returns true if `clump` is a valid growth increment of a file of the volume itself, in bytes
     /// (§2).
-    pub fn is_file_clump(&self, clump: u32) -> bool {
+    pub(crate) fn is_file_clump(&self, clump: u32) -> bool {
         let most = u64::from(self.total_blocks / 4) * u64::from(self.block_size);
         u64::from(clump) <= most && clump.is_multiple_of(self.block_size)
     }
 
     /// Returns true if all `bits` of the attributes are set.
-    pub fn has(&self, bits: u32) -> bool {
+    pub(crate) fn has(&self, bits: u32) -> bool {
         self.raw.attributes.get() & bits == bits
     }
 
@@ -290,7 +289,7 @@ impl VolumeHeader {
 
 /// Returns the number of blocks at the beginning of a volume that hold boot blocks and header, and
 /// the number at its end that hold the alternate (§1).
-pub fn reserved_blocks(block_size: u32) -> (u32, u32) {
+pub(crate) fn reserved_blocks(block_size: u32) -> (u32, u32) {
     let tail = narrow::<u32>(HEADER_OFFSET);
     let head = tail + narrow::<u32>(size_of::<VolumeHeaderRaw>());
     (head.div_ceil(block_size), tail.div_ceil(block_size))
@@ -301,22 +300,22 @@ pub fn reserved_blocks(block_size: u32) -> (u32, u32) {
 /// Source: Apple hfs-715.100.10, core/hfs_format.h, HFSMasterDirectoryBlock.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub struct MasterDirectoryBlockRaw {
-    /*00*/ pub signature: U16, // SIGNATURE_HFS
+pub(crate) struct MasterDirectoryBlockRaw {
+    /*00*/ pub(crate) signature: U16, // SIGNATURE_HFS
     /*02*/ unused_02: [u8; 18],
-    /*14*/ pub allocation_block_size: U32,
+    /*14*/ pub(crate) allocation_block_size: U32,
     /*18*/ unused_18: [u8; 4],
-    /*1c*/ pub first_allocation_block: U16, // in 512-byte sectors
+    /*1c*/ pub(crate) first_allocation_block: U16, // in 512-byte sectors
     /*1e*/ unused_1e: [u8; 94],
-    /*7c*/ pub embedded_signature: U16, // of the volume within, 0 if none
-    /*7e*/ pub embedded_start_block: U16,
-    /*80*/ pub embedded_block_count: U16,
+    /*7c*/ pub(crate) embedded_signature: U16, // of the volume within, 0 if none
+    /*7e*/ pub(crate) embedded_start_block: U16,
+    /*80*/ pub(crate) embedded_block_count: U16,
 }
 const _: () = assert!(size_of::<MasterDirectoryBlockRaw>() == 0x82);
 
 impl MasterDirectoryBlockRaw {
     /// Returns the byte range of the embedded HFS Plus volume, if there is one.
-    pub fn embedded(&self) -> Option<std::ops::Range<u64>> {
+    pub(crate) fn embedded(&self) -> Option<std::ops::Range<u64>> {
         let signature = self.embedded_signature.get();
         if self.signature != SIGNATURE_HFS
             || !matches!(signature, SIGNATURE_HFS_PLUS | SIGNATURE_HFSX)
