@@ -32,7 +32,10 @@ pub(super) struct MemberRaw {
 }
 const _: () = assert!(size_of::<MemberRaw>() as u64 == BLOCK);
 
-/// The fields of GNU tar from byte 345 on.
+/// Offset of [`GnuTailRaw`] in a header of GNU tar, in bytes.
+pub(super) const GNU_TAIL: usize = 345;
+
+/// The fields of GNU tar from [`GNU_TAIL`] on.
 ///
 /// Source: GNU tar manual, "Basic Tar Format", oldgnu_header.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -48,7 +51,7 @@ pub(super) struct GnuTailRaw {
     /*483*/ pub(super) real_size: [u8; 12],
     /*495*/ pub(super) pad: [u8; 17],
 }
-const _: () = assert!(size_of::<GnuTailRaw>() == 512 - 345);
+const _: () = assert!(size_of::<GnuTailRaw>() == size_of::<MemberRaw>() - GNU_TAIL);
 
 /// A piece of a sparse file of GNU tar.
 ///

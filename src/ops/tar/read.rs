@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::extended_headers::{ExtendedHeaders, PaxSparse};
 use super::layout::{
-    BLOCK, GNU, GnuTailRaw, MemberRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag,
+    BLOCK, GNU, GNU_TAIL, GnuTailRaw, MemberRaw, SparseBlockRaw, SparseRaw, USTAR, text, type_flag,
 };
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
@@ -315,7 +315,7 @@ impl<'a> TarReader<'a> {
 
     fn gnu_sparse(&mut self, header: &MemberRaw, member: &mut Member, stored: u64) -> Result<()> {
         let offset = member.offset;
-        let tail = GnuTailRaw::read_from_bytes(&header.as_bytes()[345..]);
+        let tail = GnuTailRaw::read_from_bytes(&header.as_bytes()[GNU_TAIL..]);
         let tail = tail.map_err(|_| {
             Error::corrupt(
                 LAYER,

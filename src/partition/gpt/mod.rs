@@ -6,6 +6,7 @@ mod copies;
 mod create;
 mod repair;
 
+use std::mem::offset_of;
 use std::ops::Range;
 
 use uuid::Uuid;
@@ -503,9 +504,9 @@ pub(crate) fn store_checksum(disk: &dyn BlockDevice) {
 /// Returns the checksum of a header, with its own field treated as zero.
 fn header_crc(covered: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&covered[..0x10]);
-    hasher.update(&[0; 4]);
-    hasher.update(&covered[0x14..]);
+    hasher.update(&covered[..offset_of!(GptHeaderRaw, header_crc)]);
+    hasher.update(&[0; size_of::<u32>()]);
+    hasher.update(&covered[offset_of!(GptHeaderRaw, reserved)..]);
     hasher.finalize()
 }
 

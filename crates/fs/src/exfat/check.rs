@@ -14,7 +14,8 @@ use super::directory::{DirectoryItem, EntrySet, Items};
 use super::file_system::directory_of;
 use super::free::bitmap_clusters;
 use super::layout::{
-    BootRaw, REGION_SECTORS, StreamRaw, attributes, flags, name_hash, stream_flags, table_sum,
+    BootRaw, CHANGING, REGION_SECTORS, StreamRaw, attributes, flags, name_hash, stream_flags,
+    table_sum,
 };
 use super::upcase::UpcaseTable;
 use super::{ExFatVolume, LAYER, Structures, check_sum, read_upcase};
@@ -91,8 +92,7 @@ fn check_boot_regions(volume: &ExFatVolume, found: &mut ClusterFindings<'_>) -> 
     }
     let read = |first: u64| -> Result<[u8; size_of::<BootRaw>()]> {
         let mut bytes: [u8; size_of::<BootRaw>()] = device.read_array(first * boot.sector)?;
-        bytes[0x6A..0x6C].fill(0);
-        bytes[0x70] = 0;
+        CHANGING.into_iter().for_each(|range| bytes[range].fill(0));
         Ok(bytes)
     };
     if read(0)? != read(REGION_SECTORS)? {
@@ -128,6 +128,7 @@ fn compare_bitmap(
                 if owned & 1 << bit != 0 {
                     first_free = if free == 0 { cluster } else { first_free };
                     free += 1;
+                // Bad clusters are marked as used, so that nothing is stored in them.
                 } else if volume.space.has(cluster)
                     && volume.space.table.link(cluster)? != Link::Bad
                 {

@@ -1,6 +1,8 @@
 //! exFAT: the boot sector (§1), the entries of directories (§3) and their checksums. Source: Microsoft's
 //! "exFAT file system specification", sections 3, 6 and 7.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -49,6 +51,17 @@ pub(crate) struct BootRaw {
     /*71*/ pub(crate) reserved: [u8; 7],
 }
 const _: () = assert!(size_of::<BootRaw>() == 0x78);
+
+/// Bytes of a [`BootRaw`] that change while the volume is in use: its flags, and its share of used clusters.
+/// Checksums do not cover them, and they are up to date in the first boot region only.
+pub(crate) const CHANGING: [std::ops::Range<usize>; 2] = [
+    offset_of!(BootRaw, flags)..offset_of!(BootRaw, sector_shift),
+    offset_of!(BootRaw, percent_used)..offset_of!(BootRaw, reserved),
+];
+/// Offset of [`BOOT_SIGNATURE`] in the boot sector, in bytes.
+pub(crate) const BOOT_SIGNATURE_AT: usize = 510;
+/// The signature at the end of the first 512 bytes, and of the extended boot sectors.
+pub(crate) const BOOT_SIGNATURE: [u8; 2] = [0x55, 0xAA];
 
 /// An entry of the root directory for a structure of the volume.
 ///
@@ -351,13 +364,12 @@ impl Boot {
     }
 }
 
-/// Returns the checksum of the first sectors, without the fields that change while the volume is in
-/// use.
+/// Returns the checksum of the first sectors, without the fields that are [changing](CHANGING).
 pub(crate) fn boot_sum(bytes: &[u8]) -> u32 {
     let counted = bytes
         .iter()
         .enumerate()
-        .filter(|(at, _)| !matches!(at, 0x6A | 0x6B | 0x70));
+        .filter(|(at, _)| !CHANGING.iter().any(|range| range.contains(at)));
     counted.fold(0, |sum: u32, (_, &byte)| {
         sum.rotate_right(1).wrapping_add(byte.into())
     })

@@ -12,7 +12,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::directories::Directories;
 use self::geometry::{ExFatGeometry, TABLE_SECTOR};
 use super::layout::{
-    BootRaw, EntryRaw, REGION_SECTORS, SUMMED_SECTORS, boot_sum, entry, table_sum,
+    BOOT_SIGNATURE, BOOT_SIGNATURE_AT, BootRaw, EntryRaw, REGION_SECTORS, SUMMED_SECTORS, boot_sum,
+    entry, table_sum,
 };
 use super::upcase::UpcaseTable;
 use crate::bitmap::set_bits;
@@ -225,12 +226,12 @@ impl ExFatPlan {
         };
         let mut bytes = vec![0; to_usize(REGION_SECTORS) * sector];
         // Code that does nothing, as the specification recommends.
-        bytes[size_of::<BootRaw>()..510].fill(0xF4);
+        bytes[size_of::<BootRaw>()..BOOT_SIGNATURE_AT].fill(0xF4);
         bytes[..size_of::<BootRaw>()].copy_from_slice(raw.as_bytes());
-        bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+        bytes[BOOT_SIGNATURE_AT..][..BOOT_SIGNATURE.len()].copy_from_slice(&BOOT_SIGNATURE);
         for extended in 1..9 {
-            bytes[(extended + 1) * sector - 2..(extended + 1) * sector]
-                .copy_from_slice(&[0x55, 0xAA]);
+            bytes[(extended + 1) * sector - BOOT_SIGNATURE.len()..][..BOOT_SIGNATURE.len()]
+                .copy_from_slice(&BOOT_SIGNATURE);
         }
         let (summed, sums) = bytes.split_at_mut(SUMMED_SECTORS * sector);
         let sum = boot_sum(summed).to_le_bytes();

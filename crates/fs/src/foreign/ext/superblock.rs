@@ -1,6 +1,8 @@
 //! The block groups as described by the superblock and the group descriptors, checked against each
 //! other and against the device.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -355,7 +357,7 @@ fn checksum_seed(raw: &SuperblockRaw) -> Result<Option<u32>> {
     if raw.read_only.get() & read_only::METADATA_SUMS == 0 {
         return Ok(None);
     }
-    let sum = crc32c(!0, &raw.as_bytes()[..0x3FC]);
+    let sum = crc32c(!0, &raw.as_bytes()[..offset_of!(SuperblockRaw, checksum)]);
     if raw.checksum_type != 1 || raw.checksum.get() != sum {
         let message = format!(
             "checksum mismatch: {:#010x} of kind {}, expected {sum:#010x} of kind 1",
