@@ -27,6 +27,7 @@ mod status;
 mod swap;
 mod transfer;
 mod verification;
+mod watch;
 
 pub use bundle::{BundleFolder, Identity, Listing, Summary};
 pub use forget::{Forgotten, Policy, forget};
@@ -43,6 +44,7 @@ pub use transfer::{
     send, send_to_bucket, send_to_folder,
 };
 pub use verification::{REFUSED, Reset, reset_verification, verification_state};
+pub use watch::{ClientUse, KeepPolicy, OnSound, WatchOptions, WatchedBundle, watch_bundle};
 
 const LAYER: &str = "states";
 

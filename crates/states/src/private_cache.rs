@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process;
 
 /// A cache folder of the user.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PrivateCache {
     folder: PathBuf,
 }

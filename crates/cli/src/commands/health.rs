@@ -173,7 +173,7 @@ impl HealthVerb {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         self.throttle.apply();
         let samba = self.samba.as_deref().map(Samba::read).transpose()?;
-        let open_files = match self.smbstatus.then(OpenFiles::ask) {
+        let open_files = match self.smbstatus.then(OpenFiles::query) {
             Some(Err(error)) => {
                 output.warn(&format!(
                     "Samba was not asked which files are open: {error}"
@@ -284,6 +284,7 @@ fn metrics(all: &[Health], now: i64) -> String {
         }
     };
     let label = |one: &Health| format!("path=\"{}\"", escaped(&one.path));
+    // One series per verdict, as Prometheus' enumerations have, so that a query can name a verdict.
     let verdicts = all.iter().flat_map(|one| {
         BundleVerdict::ALL.map(|verdict| {
             let name = verdict.name().replace(", ", "_").replace(' ', "_");

@@ -7,20 +7,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bandsaw::container::sparsebundle::Bundle;
-use bandsaw::device::Access;
 use bandsaw::fs::Timestamp;
-use bandsaw::open;
-use bandsaw::ops::{compact, reband};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, size};
-use bandsaw_states::health::{
-    BundleVerdict, Depth, Health, HealthOptions, OpenFiles, bundles_in, use_by_others,
-};
-use bandsaw_states::{
-    BundleFolder, KeepOptions, Policy, ScrubOptions, Shelf, Soundness, Status, forget, keep, scrub,
-    status,
-};
+use bandsaw_states::health::{BundleVerdict, OpenFiles, bundles_in};
+use bandsaw_states::{ClientUse, KeepPolicy, Policy, WatchOptions, WatchedBundle, watch_bundle};
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +22,7 @@ use crate::output::Output;
 use crate::private_cache;
 use crate::progress::Bar;
 use crate::source::OpenArgs;
-use crate::text::{counted, rfc3339};
+use crate::text::rfc3339;
 
 /// Seconds between two looks for signals.
 const TICK: Duration = Duration::from_secs(1);
@@ -152,8 +143,8 @@ struct Clients {
 }
 
 impl Clients {
-    fn ask(config: &Config, output: &Output) -> Self {
-        match config.smbstatus.then(OpenFiles::ask).transpose() {
+    fn query(config: &Config, output: &Output) -> Self {
+        match config.smbstatus.then(OpenFiles::query).transpose() {
             Ok(open_files) => Self {
                 open_files,
                 unknown: false,
@@ -168,6 +159,14 @@ impl Clients {
                     unknown: true,
                 }
             }
+        }
+    }
+
+    fn in_library(&self) -> ClientUse<'_> {
+        match &self.open_files {
+            Some(files) => ClientUse::Known(files),
+            None if self.unknown => ClientUse::Unknown,
+            None => ClientUse::NotAsked,
         }
     }
 }
@@ -212,7 +211,7 @@ impl Watch {
         let bar = Bar::new(output);
         loop {
             let began = Instant::now();
-            let clients = Clients::ask(&config, output);
+            let clients = Clients::query(&config, output);
             let done = self.round(&config, &clients, &bar)?;
             let worst = done.bundles.iter().map(|bundle| bundle.verdict).max();
             output.result(&done, |out| {
@@ -288,231 +287,60 @@ impl Watch {
         for folder in &config.folders {
             found.extend(bundles_in(folder));
         }
+        let opening = |access| self.opening.options(access);
+        let on_sound = |path: &Path| {
+            on_sound::run_if_changed(path, &config.on_sound, Timestamp::now_in_seconds())
+        };
+        let options = WatchOptions {
+            opening: &opening,
+            keys: Some(self.opening.keys()),
+            cache: private_cache::open(),
+            clients: clients.in_library(),
+            states: config.states.as_deref(),
+            keep: config.keep.then_some(KeepPolicy {
+                whole_copy: config.whole_copy,
+                retained: Policy {
+                    last: config.keep_last,
+                    daily: config.keep_daily,
+                    weekly: config.keep_weekly,
+                },
+            }),
+            on_sound: (!config.on_sound.is_empty()).then_some(&on_sound),
+            scrub: config.scrub,
+            compact_from: config.compact_from()?,
+            band_size: bytes("band-size", config.band_size.as_deref())?,
+        };
         let mut report = WatchReport {
             bundles: Vec::new(),
         };
         for bundle in found {
             (bar as &dyn Progress).check()?;
             let watched = match bundle {
-                Ok(path) => match self.bundle(&path, config, clients, bar) {
+                Ok(path) => match watch_bundle(&path, &options, bar) {
                     Err(error) if error.kind() == Kind::Cancelled => return Err(error.into()),
-                    Err(error) => of_error(&path, &error),
-                    Ok(watched) => watched,
+                    Err(error) => entry(&path, WatchedBundle::of_error(&error)),
+                    Ok(found) => entry(&path, found),
                 },
-                Err((path, error)) => of_error(&path, &error),
+                Err((path, error)) => entry(&path, WatchedBundle::of_error(&error)),
             };
             report.bundles.push(watched);
         }
         Ok(report)
     }
-
-    /// Checks one bundle and, if it is sound, does what is configured.
-    fn bundle(
-        &self,
-        path: &Path,
-        config: &Config,
-        clients: &Clients,
-        bar: &Bar,
-    ) -> bandsaw::Result<Watched> {
-        let bundle = BundleFolder::open(path)?;
-        let shelf = Shelf::of(&bundle, config.states.as_deref())?;
-        let mut watched = Watched::new(path, BundleVerdict::Sound);
-        let in_use = |is_finished: bool| -> bandsaw::Result<Option<String>> {
-            let open_files = clients.open_files.as_ref();
-            let (_, reason) = use_by_others(path, open_files, |inodes| match is_finished {
-                true => bundle.summarize(inodes),
-                false => bundle.summarize_unfinished(inodes),
-            })?;
-            Ok(reason)
-        };
-        let band_size = bytes("band-size", config.band_size.as_deref())?;
-        // An interrupted change of the band size began with a sound bundle.
-        let may_resume = bundle.is_rebanding()? && !clients.unknown;
-        if let Some(size) = band_size.filter(|_| may_resume)
-            && in_use(false)?.is_none()
-        {
-            watched.band_size = self.reband(path, size, bar)?;
-        }
-        if let Some(reason) = in_use(true)? {
-            watched.verdict = BundleVerdict::InUse;
-            watched.message = Some(reason);
-            return Ok(watched);
-        }
-        let next = status(&bundle, &shelf)?;
-        if next.needs_attention() {
-            watched.verdict = BundleVerdict::NeedsAttention;
-            watched.message = Some(format!("run `bandsaw tm status {}`", path.display()));
-            return Ok(watched);
-        }
-        if config.keep && !matches!(next, Status::Kept(_)) {
-            self.keep_sound(&bundle, &shelf, config.whole_copy, &mut watched, bar)?;
-        } else {
-            self.check(path, clients, &mut watched, bar)?;
-        }
-        if watched.verdict != BundleVerdict::Sound {
-            return Ok(watched);
-        }
-        let is_new = watched.unchanged_since.is_none();
-        watched.run_on_sound(path, &config.on_sound)?;
-        if config.scrub && watched.verdict == BundleVerdict::Sound {
-            watched.scrub(&bundle, bar)?;
-        }
-        if watched.verdict != BundleVerdict::Sound {
-            return Ok(watched);
-        }
-        let policy = Policy {
-            last: config.keep_last,
-            daily: config.keep_daily,
-            weekly: config.keep_weekly,
-        };
-        if config.keep && policy != Policy::default() {
-            watched.removed_states = forget(&shelf, policy, false, bar)?.removed;
-        }
-        if clients.unknown || in_use(true)?.is_some() {
-            return Ok(watched);
-        }
-        if let Some(least) = config.compact_from()?.filter(|_| is_new) {
-            watched.reclaimed = self.compact(path, least, bar)?;
-        }
-        if let Some(size) = self.other_band_size(path, band_size)? {
-            watched.band_size = self.reband(path, size, bar)?;
-        }
-        Ok(watched)
-    }
-
-    /// Keeps a state of the bundle if it is sound.
-    fn keep_sound(
-        &self,
-        bundle: &BundleFolder,
-        shelf: &Shelf,
-        whole_copy: bool,
-        watched: &mut Watched,
-        bar: &Bar,
-    ) -> bandsaw::Result<()> {
-        let options = self.opening.options(Access::ReadOnly);
-        let refused = bandsaw::sync::Mutex::new(None);
-        let sound_only = |folder: &Path| match Soundness::of(open::examine(folder, &options, bar))?
-        {
-            Soundness::Sound => Ok(Soundness::Sound),
-            other => {
-                *refused.lock() = Some(other);
-                Err(Error::new(Kind::Cancelled, "watch", "no state is kept"))
-            }
-        };
-        let keeping = KeepOptions {
-            whole_copy,
-            check: Some(&sound_only),
-        };
-        let kept = keep(bundle, shelf, &keeping, bar);
-        if let Some(other) = refused.into_inner() {
-            watched.verdict = BundleVerdict::of(other);
-            return Ok(());
-        }
-        watched.state = Some(kept?.id);
-        Ok(())
-    }
-
-    /// Checks the bundle, unless it has not changed since it was found sound.
-    fn check(
-        &self,
-        path: &Path,
-        clients: &Clients,
-        watched: &mut Watched,
-        bar: &Bar,
-    ) -> bandsaw::Result<()> {
-        let options = HealthOptions {
-            opening: self.opening.options(Access::ReadOnly),
-            depth: Depth::Full,
-            cache: private_cache::open(),
-            reads_unchanged: false,
-            max_age: None,
-            now: Timestamp::now_in_seconds(),
-            samba: None,
-            open_files: clients.open_files.as_ref(),
-        };
-        let health = Health::check(path, &options, bar)?;
-        watched.verdict = health.verdict;
-        watched.message = health.reasons.into_iter().next();
-        watched.unchanged_since = health.unchanged_since.map(rfc3339);
-        Ok(())
-    }
-
-    /// Returns the size that bands of a sound bundle are to get. `None`: they have it.
-    fn other_band_size(&self, path: &Path, size: Option<u64>) -> bandsaw::Result<Option<u64>> {
-        let Some(size) = size else { return Ok(None) };
-        let image = open::open(path, &self.opening.options(Access::ReadOnly))?;
-        Ok((image.bundle().map(Bundle::band_size) != Some(size)).then_some(size))
-    }
-
-    /// Gives a sound bundle bands of this size, or resumes that; returns the size.
-    fn reband(&self, path: &Path, size: u64, bar: &Bar) -> bandsaw::Result<Option<u64>> {
-        let options = self.opening.options(Access::ReadWrite);
-        let done = reband::reband_to(path, Some(size), true, &options, bar)?;
-        Ok((done.resumed || done.from != done.to).then_some(done.to))
-    }
-
-    /// Compacts a sound bundle if that gives at least this many bytes back; returns their number.
-    fn compact(&self, path: &Path, least: u64, bar: &Bar) -> bandsaw::Result<Option<u64>> {
-        let options = compact::Options {
-            zeros: Some(false),
-            battery_allowed: true,
-        };
-        let keys = Some(self.opening.keys());
-        let opened = |access| open::open(path, &self.opening.options(access));
-        let plan = compact::plan(&opened(Access::ReadOnly)?, &options, keys, bar)?;
-        if plan.returns() < least.max(1) {
-            return Ok(None);
-        }
-        let done = compact::compact(&opened(Access::ReadWrite)?, &options, keys, bar)?;
-        Ok(Some(done.before.saturating_sub(done.after)))
-    }
 }
 
-impl Watched {
-    fn new(path: &Path, verdict: BundleVerdict) -> Self {
-        Self {
-            path: path.display().to_string(),
-            verdict,
-            ..Self::default()
-        }
-    }
-
-    /// Runs what is configured for sound bundles.
-    fn run_on_sound(&mut self, path: &Path, words: &[String]) -> bandsaw::Result<()> {
-        if words.is_empty() {
-            return Ok(());
-        }
-        match on_sound::run_if_changed(path, words, Timestamp::now_in_seconds()) {
-            Err(error) if error.kind() != Kind::Cancelled => {
-                self.verdict = match BundleVerdict::of_error(&error) {
-                    BundleVerdict::InUse => BundleVerdict::InUse,
-                    _ => BundleVerdict::NeedsAttention,
-                };
-                self.message = Some(error.to_string());
-                Ok(())
-            }
-            done => done,
-        }
-    }
-
-    /// Compares the bands of the bundle with their hashes.
-    fn scrub(&mut self, bundle: &BundleFolder, bar: &Bar) -> bandsaw::Result<()> {
-        let done = scrub(bundle, &ScrubOptions::default(), bar)?;
-        if let Some((name, finding)) = done.findings.first() {
-            self.verdict = match done.findings.iter().any(|(_, found)| found.is_damage()) {
-                true => BundleVerdict::Damaged,
-                false => BundleVerdict::NeedsAttention,
-            };
-            let bands = counted(done.findings.len() as u64, "band", "bands");
-            self.message = Some(format!("{bands}, {name} first: {}", finding.name()));
-        }
-        Ok(())
-    }
-}
-
-fn of_error(path: &Path, error: &Error) -> Watched {
+/// Returns the entry of a bundle in the report.
+fn entry(path: &Path, found: WatchedBundle) -> Watched {
+    let attention = found.verdict == BundleVerdict::NeedsAttention;
+    let advice = attention.then(|| format!("run `bandsaw tm status {}`", path.display()));
     Watched {
-        message: Some(error.to_string()),
-        ..Watched::new(path, BundleVerdict::of_error(error))
+        path: path.display().to_string(),
+        verdict: found.verdict,
+        message: found.message.or(advice),
+        state: found.state,
+        removed_states: found.removed_states,
+        reclaimed: found.reclaimed,
+        band_size: found.band_size,
+        unchanged_since: found.unchanged_since.map(rfc3339),
     }
 }

@@ -25,7 +25,7 @@ impl OpenFiles {
     /// Runs `smbstatus --json`, which requires root or the server's user.
     ///
     /// [`Kind::Io`] if it cannot be run or fails, [`Kind::Unsupported`] if its output is not as expected.
-    pub fn ask() -> Result<Self> {
+    pub fn query() -> Result<Self> {
         let failed = |source| Error::io(LAYER, "run", source).in_file("smbstatus");
         let mut command = Command::new("smbstatus");
         let command = command.arg("--json").stdin(Stdio::null());
