@@ -22,6 +22,7 @@ mod pipeline;
 mod planned_disk;
 pub mod put;
 pub mod reband;
+pub mod rename;
 pub mod repair;
 pub mod report;
 pub mod resize;

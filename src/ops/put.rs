@@ -120,6 +120,15 @@ pub fn parent(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
     }
 }
 
+/// Returns the parent folder of the object at `path`, and its name. The root of a volume, whose path is empty,
+/// has no parent and cannot be changed.
+pub fn parent_of_object(fs: &dyn FileSystemMut, path: &str) -> Result<(NodeId, String)> {
+    if path.is_empty() {
+        return Err(Error::invalid("path", "cannot change the root of a volume").named("/"));
+    }
+    parent(fs, path)
+}
+
 struct PutState<'a> {
     tree: &'a Tree,
     fs: &'a dyn FileSystemMut,
@@ -210,7 +219,7 @@ impl PutState<'_> {
         }
         // From the deepest folder up, because adding an entry changes the dates of its folder.
         for index in std::mem::take(&mut self.made).into_iter().rev() {
-            self.dress(self.ids[&index], &tree.nodes[index as usize])?;
+            self.apply_attributes(self.ids[&index], &tree.nodes[index as usize])?;
         }
         Ok(())
     }
@@ -295,7 +304,7 @@ impl PutState<'_> {
             self.copy(data, &*self.fs.open_mut(id, Fork::Data)?, self.holes)?;
             self.done.bytes += data.len();
         }
-        self.dress(id, node)?;
+        self.apply_attributes(id, node)?;
         match &self.options.compress {
             Some(options) if matches!(node.kind, SourceKind::File(_)) => {
                 let found = self.fs.attributes(id)?;
@@ -358,7 +367,7 @@ impl PutState<'_> {
     }
 
     /// Sets attributes, flags and dates of a node.
-    fn dress(&self, id: NodeId, node: &SourceNode) -> Result<()> {
+    fn apply_attributes(&self, id: NodeId, node: &SourceNode) -> Result<()> {
         for (name, value) in &node.xattrs {
             match value {
                 Stream::Bytes(bytes) => self.fs.set_xattr_bytes(id, name, bytes)?,

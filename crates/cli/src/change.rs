@@ -262,19 +262,7 @@ pub(crate) fn names_folder(address: &OsStr) -> bool {
     address.as_encoded_bytes().ends_with(b"/")
 }
 
-/// Returns the error for a target that ends in a slash and is not an existing folder.
-pub(crate) fn not_a_folder(verb: &'static str, path: &str) -> Error {
-    Error::new(Kind::NotFound, verb, "is not an existing folder")
-        .because(Reason::NoSuchPath)
-        .named(format!("{path}/"))
-}
-
 /// Returns the parent folder of a path and the name in it. The root has no parent.
 pub(crate) fn parent(fs: &Arc<dyn FileSystemMut>, path: &str) -> Outcome<(NodeId, String)> {
-    if path.is_empty() {
-        return Err(Error::invalid("path", "cannot change the root of a volume")
-            .named("/")
-            .into());
-    }
-    Ok(put::parent(&**fs, path)?)
+    Ok(put::parent_of_object(&**fs, path)?)
 }

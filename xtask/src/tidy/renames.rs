@@ -11,7 +11,6 @@ use super::{Fault, Text};
 const COVERED: &[&str] = &[
     "crates/backups/src/convert/mod.rs: tests/apfs_crash.rs: within a volume",
     "crates/cli/src/commands/convert.rs: the complete, flushed copy replaces its source in one step",
-    "crates/cli/src/commands/mv.rs: tests/hfsplus_crash.rs: within a volume",
     "crates/cli/src/commands/timemachine/convert.rs: crates/cli/tests/tm_convert.rs: a new, flushed image takes its place in one step",
     "crates/cli/src/commands/timemachine/create.rs: a new, flushed bundle takes its place in one step",
     "crates/cli/src/commands/web/install.rs: a new, synced file takes its place in one step",
@@ -46,6 +45,7 @@ const COVERED: &[&str] = &[
     "src/open/place.rs: crates/cli/tests/signals.rs: a new image, flushed before it takes its place",
     "src/ops/compress/host.rs: calls of macOS alone, not yet run on a Mac",
     "src/ops/export/existing.rs: a copy, whose volume stays; the next run compares it",
+    "src/ops/rename.rs: tests/hfsplus_crash.rs: within a volume",
     "src/ops/repair/revert.rs: tests/repair/undo.rs",
     "src/ops/repair/undo.rs: tests/repair/undo.rs",
     "src/ops/repair/undo_store.rs: tests/repair/undo.rs",

@@ -11,6 +11,7 @@ use bandsaw::fs::{FileKind, FileSystem, FileSystemMut};
 use bandsaw::ops::export::{FolderOptions, to_folder};
 use bandsaw::ops::import;
 use bandsaw::ops::put::{PutOptions, PutReport, put};
+use bandsaw::ops::rename;
 use bandsaw::{Error, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -238,7 +239,7 @@ impl Cp {
             (true, false) => (path, None),
             (false, true) => (path, None),
             (false, false) if change::names_folder(&self.target) => {
-                return Err(change::not_a_folder("cp", &path).into());
+                return Err(rename::not_a_folder("cp", &path).into());
             }
             (false, false) => {
                 change::parent(fs, &path)?;

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use bandsaw::Error;
-use bandsaw::fs::{ExistingTarget, FileKind};
+use bandsaw::fs::ExistingTarget;
+use bandsaw::ops::rename::{MoveTarget, move_all};
 use clap::{Args, ValueHint};
 
 use crate::change::{self, Action, ChangeArgs, ChangeItem};
@@ -36,46 +36,27 @@ impl Mv {
         let (address, mut paths) =
             change::addresses(self.addresses.iter().map(OsString::as_os_str))?;
         let target = paths.pop().unwrap_or_default();
-        let must_be_folder = self
+        let is_folder = self
             .addresses
             .last()
             .is_some_and(|target| change::names_folder(target));
-        let existing = if self.overwrite {
-            ExistingTarget::Replace
-        } else {
-            ExistingTarget::Error
+        let target = MoveTarget {
+            path: &target,
+            is_folder,
+            existing: match self.overwrite {
+                true => ExistingTarget::Replace,
+                false => ExistingTarget::Error,
+            },
         };
         change::report(&address, &self.opening, output, |fs| {
-            let into =
-                change::try_resolve(fs, &target)?.filter(|found| found.kind == FileKind::Folder);
-            if into.is_none() && paths.len() > 1 {
-                let message = "several objects can only be moved to an existing folder";
-                return Err(Error::invalid("mv", message).named(target).into());
-            }
-            let mut changes = Vec::with_capacity(paths.len());
-            for path in &paths {
-                let (folder, name) = change::parent(fs, path)?;
-                let found = change::resolve(fs, path)?;
-                if must_be_folder && into.is_none() && found.kind != FileKind::Folder {
-                    return Err(change::not_a_folder("mv", &target).into());
-                }
-                // The folder itself, named in another case, is not a target to move it into.
-                let (to, new_path) = match &into {
-                    Some(into) if into.id != found.id => {
-                        ((into.id, name.clone()), format!("{target}/{name}"))
-                    }
-                    _ => (change::parent(fs, &target)?, target.clone()),
-                };
-                fs.rename((folder, &name), (to.0, &to.1), existing)
-                    .map_err(|error| {
-                        Failure::from(error.named(path)).hint_if_exists(self.overwrite)
-                    })?;
-                changes.push(ChangeItem {
-                    source_path: Some(path.clone()),
-                    ..ChangeItem::new(Action::Moved, &new_path)
-                });
-            }
-            Ok(changes)
+            let moved = move_all(&**fs, &paths, &target)
+                .map_err(|error| Failure::from(error).hint_if_exists(self.overwrite))?;
+            let changes = paths.iter().zip(&moved);
+            let changes = changes.map(|(path, new_path)| ChangeItem {
+                source_path: Some(path.clone()),
+                ..ChangeItem::new(Action::Moved, new_path)
+            });
+            Ok(changes.collect())
         })
     }
 }
