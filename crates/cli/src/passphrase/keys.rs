@@ -225,27 +225,27 @@ impl ImageUnlockArgs {
     }
 
     fn symmetric_key(&self) -> Result<Option<SymmetricKey>> {
-        let mut known = self.known_key.borrow_mut();
-        if let (None, Some(path)) = (&*known, &self.aea_key) {
-            *known = Some(key_in("--aea-key", path, SymmetricKey::parse)?);
-        }
-        Ok(known.clone())
+        let path = self.aea_key.as_deref();
+        remembered_key(&self.known_key, "--aea-key", path, SymmetricKey::parse)
     }
 
     fn archive_private_key(&self) -> Result<Option<P256PrivateKey>> {
-        let mut known = self.known_private_key.borrow_mut();
-        if let (None, Some(path)) = (&*known, &self.aea_private_key) {
-            *known = Some(key_in("--aea-private-key", path, P256PrivateKey::parse)?);
-        }
-        Ok(known.clone())
+        remembered_key(
+            &self.known_private_key,
+            "--aea-private-key",
+            self.aea_private_key.as_deref(),
+            P256PrivateKey::parse,
+        )
     }
 
     fn signer(&self) -> Result<Option<P256PublicKey>> {
-        let mut known = self.known_signer.borrow_mut();
-        if let (None, Some(path)) = (&*known, &self.aea_signer) {
-            *known = Some(key_in("--aea-signer", path, P256PublicKey::parse)?);
-        }
-        Ok(known.clone())
+        let path = self.aea_signer.as_deref();
+        remembered_key(
+            &self.known_signer,
+            "--aea-signer",
+            path,
+            P256PublicKey::parse,
+        )
     }
 }
 
@@ -254,10 +254,8 @@ impl Keys for ImageUnlockArgs {
     fn key(&self, image: &Description) -> Result<Option<Key>> {
         self.is_used.set(true);
         if let Some(path) = &self.private_key {
-            return secret_of("--private-key", path)
-                .and_then(|pem| PrivateKey::parse(&pem))
-                .map_err(|error| error.in_file(path))
-                .map(|key| Some(Key::Private(key)));
+            let key = key_in("--private-key", path, PrivateKey::parse)?;
+            return Ok(Some(Key::Private(key)));
         }
         if !image.has_passphrase() {
             return Ok(None);
@@ -345,11 +343,24 @@ pub(crate) fn key_in<T>(
     key.map_err(|error| error.in_file(path))
 }
 
+/// Returns the key in the file that an option names, if the option is given. The file is read once, because it
+/// may be a pipe.
+fn remembered_key<T: Clone>(
+    known: &RefCell<Option<T>>,
+    option: &'static str,
+    path: Option<&Path>,
+    parse: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut known = known.borrow_mut();
+    if let (None, Some(path)) = (&*known, path) {
+        *known = Some(key_in(option, path, parse)?);
+    }
+    Ok(known.clone())
+}
+
 /// Reads a certificate whose private key will open an image.
 pub(crate) fn certificate(path: &Path) -> Result<Certificate> {
-    secret_of("--certificate", path)
-        .and_then(|bytes| Certificate::parse(&bytes))
-        .map_err(|error| error.in_file(path))
+    key_in("--certificate", path, Certificate::parse)
 }
 
 /// The iteration count of a new passphrase.
