@@ -22,7 +22,7 @@ use crate::device::Device;
 use crate::failure::Outcome;
 use crate::progress;
 use crate::value::{Value, map};
-use crate::volume::{NativeVolume, PathProblem, changes, not_a_folder, resolve, text};
+use crate::volume::{FinalLink, NativeVolume, PathProblem, changes, not_a_folder, resolve, text};
 
 const LAYER: &str = "volume";
 /// Bytes that are written at a time.
@@ -86,7 +86,7 @@ impl NativeVolume {
         let (opened, from, to) = (self.opened()?, text(from)?, text(to)?);
         Ok(py.detach(|| {
             let fs = changes(&opened)?;
-            let node = resolve(&**fs, &from, false)?.id;
+            let node = resolve(&**fs, &from, FinalLink::Keep)?.id;
             let (dir, name) = parent(&**fs, &to)?;
             fs.link(node, dir, name)
         })?)
@@ -369,7 +369,7 @@ fn parent<'a>(fs: &dyn FileSystemMut, path: &'a str) -> Result<(NodeId, &'a str)
         )
         .named(path));
     }
-    let found = resolve(fs, folder, true)?;
+    let found = resolve(fs, folder, FinalLink::Follow)?;
     match found.kind {
         FileKind::Folder => Ok((found.id, name)),
         _ => Err(not_a_folder(folder)),

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use bandsaw::device::Access;
 use bandsaw::fs::{Attributes, Entry, FileKind, FileSystem, NodeId, Timestamp, UF_COMPRESSED};
 use bandsaw::sync::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure::Outcome;
-use crate::walk::{Walk, joined};
+use crate::walk::{Walk, WalkScope, joined};
 
 /// The attributes of an object, with the names of `os.stat_result`. Dates that are not set are 0.
 #[pyclass(frozen, module = "bandsaw._bandsaw")]
@@ -298,10 +299,10 @@ impl Entries {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         folder: (NodeId, &str),
-        recursive: bool,
-        may_change: bool,
+        scope: WalkScope,
+        access: Access,
     ) -> Self {
-        Self(Mutex::new(Walk::new(fs, folder, recursive, may_change)))
+        Self(Mutex::new(Walk::new(fs, folder, scope, access)))
     }
 }
 

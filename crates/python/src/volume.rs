@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bandsaw::device::BlockDeviceExt;
+use bandsaw::device::{Access, BlockDeviceExt};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemMut, Fork, NodeId};
 use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::ops::export::{self, Exported};
@@ -20,6 +20,7 @@ use crate::entries::{DirEntry, Entries, Stat};
 use crate::failure::Outcome;
 use crate::progress;
 use crate::value::{Value, map};
+use crate::walk::WalkScope;
 
 const LAYER: &str = "path";
 /// Symbolic links that are followed in one path, as in Linux.
@@ -93,9 +94,11 @@ impl NativeVolume {
     /// Returns the attributes of the object at a path; of the target of a symbolic link if `follow`.
     fn stat(&self, py: Python<'_>, path: &Bound<'_, PyString>, follow: bool) -> Outcome<Stat> {
         let (opened, path) = (self.opened()?, text(path)?);
-        Ok(Stat::new(
-            py.detach(|| resolve(&*opened.fs, &path, follow))?,
-        ))
+        let link = match follow {
+            true => FinalLink::Follow,
+            false => FinalLink::Keep,
+        };
+        Ok(Stat::new(py.detach(|| resolve(&*opened.fs, &path, link))?))
     }
 
     /// Returns the attributes of the object with this number.
@@ -112,7 +115,7 @@ impl NativeVolume {
         recursive: bool,
     ) -> Outcome<Entries> {
         let (opened, path) = (self.opened()?, text(path)?);
-        let found = py.detach(|| resolve(&*opened.fs, &path, true))?;
+        let found = py.detach(|| resolve(&*opened.fs, &path, FinalLink::Follow))?;
         if found.kind != FileKind::Folder {
             return Err(not_a_folder(&path).into());
         }
@@ -120,8 +123,14 @@ impl NativeVolume {
         Ok(Entries::new(
             opened.fs.clone(),
             (found.id, &path),
-            recursive,
-            opened.changes.is_some(),
+            match recursive {
+                true => WalkScope::Tree,
+                false => WalkScope::Folder,
+            },
+            match opened.changes {
+                Some(_) => Access::ReadWrite,
+                None => Access::ReadOnly,
+            },
         ))
     }
 
@@ -321,8 +330,17 @@ impl fmt::Display for PathProblem {
 
 impl std::error::Error for PathProblem {}
 
-/// Returns the object at a path. Symbolic links in it are followed within the volume; that at its end if `follow`.
-pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, follow: bool) -> Result<Attributes> {
+/// The treatment of a symbolic link at the end of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FinalLink {
+    /// The path leads to its target.
+    Follow,
+    /// The path leads to the link.
+    Keep,
+}
+
+/// Returns the object at a path. Symbolic links in it are followed within the volume.
+pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, link: FinalLink) -> Result<Attributes> {
     let mut above = Vec::new();
     let mut at = fs.attributes(fs.root())?;
     let mut links = 0;
@@ -342,7 +360,7 @@ pub(crate) fn resolve(fs: &dyn FileSystem, path: &str, follow: bool) -> Result<A
         let found = fs
             .lookup(at.id, &part)?
             .ok_or_else(|| Error::not_found(LAYER, path))?;
-        if found.kind == FileKind::Symlink && (follow || !ahead.is_empty()) {
+        if found.kind == FileKind::Symlink && (link == FinalLink::Follow || !ahead.is_empty()) {
             links += 1;
             if links > MAX_LINKS {
                 return Err(Error::new(Kind::Limit, LAYER, "cannot be followed")

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::vec;
 
+use bandsaw::device::Access;
 use bandsaw::fs::{Entry, FileKind, FileSystem, NodeId};
 use bandsaw::{Error, Kind, Result};
 
@@ -23,11 +24,21 @@ type Piece = (Arc<str>, Vec<Entry>);
 #[derive(Debug)]
 pub(crate) struct Walk {
     source: Source,
-    may_change: bool,
+    /// [`Access::ReadWrite`] if the volume may change during the walk.
+    access: Access,
     /// Entries that were read, the next ones first.
     pieces: vec::IntoIter<Piece>,
     folder: Arc<str>,
     entries: vec::IntoIter<Entry>,
+}
+
+/// The folders of a walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WalkScope {
+    /// One folder.
+    Folder,
+    /// A folder and all folders below it.
+    Tree,
 }
 
 /// Source of the entries that are not read yet.
@@ -39,12 +50,12 @@ enum Source {
 }
 
 impl Walk {
-    /// Returns the entries of the folder `id` at `path`, and with `recursive` of those below.
+    /// Returns the entries of the folder `id` at `path`. `access` is that of the volume.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         (id, path): (NodeId, &str),
-        recursive: bool,
-        may_change: bool,
+        scope: WalkScope,
+        access: Access,
     ) -> Self {
         let top = PendingFolder {
             id,
@@ -54,11 +65,11 @@ impl Walk {
         Self {
             source: Source::Folders(Detached::new(Folders {
                 fs,
-                recursive,
+                scope,
                 ahead: vec![top],
                 skip: 0,
             })),
-            may_change,
+            access,
             pieces: Vec::new().into_iter(),
             folder: path.into(),
             entries: Vec::new().into_iter(),
@@ -100,12 +111,17 @@ impl Walk {
                     self.source = Source::Thread(ahead);
                     return batch.map(Some);
                 }
-                Source::Folders(folders) if folders.recursive && !self.may_change => {
+                Source::Folders(folders)
+                    if folders.scope == WalkScope::Tree && self.access == Access::ReadOnly =>
+                {
                     let ahead = Ahead::start(folders.into_part())?;
                     self.source = Source::Thread(Detached::new(ahead));
                 }
                 Source::Folders(mut folders) => {
-                    let most = if self.may_change { usize::MAX } else { BATCH };
+                    let most = match self.access {
+                        Access::ReadWrite => usize::MAX,
+                        Access::ReadOnly => BATCH,
+                    };
                     let top = folders.ahead.clone();
                     let mut first = None;
                     folders.read(most, &mut |piece| {
@@ -209,7 +225,7 @@ struct PendingFolder {
 #[derive(Debug)]
 struct Folders {
     fs: Arc<dyn FileSystem>,
-    recursive: bool,
+    scope: WalkScope,
     /// The next one last.
     ahead: Vec<PendingFolder>,
     /// Entries of the next one that are known.
@@ -253,7 +269,7 @@ impl Folders {
                 skip -= 1;
                 return Ok(flow);
             }
-            if self.recursive && entry.attributes.kind == FileKind::Folder {
+            if self.scope == WalkScope::Tree && entry.attributes.kind == FileKind::Folder {
                 below.push(PendingFolder {
                     id: entry.attributes.id,
                     path: joined(&folder.path, &entry.name).into(),
