@@ -127,6 +127,8 @@ impl Volume {
         if let Some(group) = self.peers.groups.lock().get(&own) {
             return Ok(group.clone());
         }
+        // The lock is not held while metadata is read. Two threads may read the same group, and either is
+        // kept.
         let mut devices = vec![self.device().clone()];
         for device in &self.peers.physical {
             let is_other = !Arc::ptr_eq(device, self.device());

@@ -304,6 +304,7 @@ pub fn wrong_band_size(path: &Path, options: &OpenOptions<'_>) -> Result<Option<
 
 /// Returns the host's metadata of the file or folder at `path`.
 pub(crate) fn look_at(path: &Path) -> Result<fs::Metadata> {
+    // A URL would otherwise be reported as a missing file.
     remote::must_be_here(path)?;
     fs::metadata(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => {

@@ -76,6 +76,7 @@ impl Merged {
                 BackupState::Interrupted => ".interrupted",
             };
             let base = format!("{date}{suffix}");
+            // A clock that was set back can give two backups the same date.
             let is_taken = |name: &String| folders.iter().any(|one| one.name == *name);
             let mut names =
                 std::iter::once(base.clone()).chain((2_usize..).map(|n| format!("{base}-{n}")));

@@ -123,6 +123,7 @@ impl Examination {
                     _ => None,
                 })
         };
+        // The user can provide a missing key, but not the support of a format.
         let locked = unknown().find(|error| error.kind() == Kind::WrongKey);
         match locked.or_else(|| unknown().next()) {
             Some(error) => Conclusion::Unknown(error.duplicate()),

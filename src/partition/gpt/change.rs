@@ -218,6 +218,7 @@ fn check_places(copy: &Copy) -> Result<()> {
 /// preserved.
 fn put_mbr(disk: &dyn BlockDevice, blocks: u64) -> Result<()> {
     let mut mbr = read::<MbrRaw>(disk, 0)?;
+    // A hybrid MBR describes partitions to systems without GPT. Its protective entry need not cover the disk.
     if !mbr.is_protective() || mbr.has_own_partitions() {
         return Ok(());
     }
@@ -245,6 +246,7 @@ fn remove_old_backup(disk: &dyn BlockDevice, old: &Copy, new: &Copy, disk_len: u
     if range.is_empty() || range.start < taken.end && taken.start < range.end {
         return Ok(());
     }
+    // Programs that search a disk for lost maps would find an obsolete one.
     disk.discard(range, AfterDiscard::Zeros)?;
     disk.flush()
 }

@@ -162,6 +162,7 @@ impl Compact {
         let done = compact::compact(&image, &options, Some(self.opening.keys()), &progress)
             .map_err(|error| source::advise(error.in_file(&path), &path))?;
         drop(bar);
+        // The repair of orphans locks the image again.
         drop(image);
         let mut report = CompactReport::new(&path, &done);
         let orphans_kept = match done.orphans.is_resolved() {

@@ -324,6 +324,7 @@ impl Convert {
         let work = if self.resume { resume } else { convert };
         let place = target.place()?;
         let made = work(source, &place, &options, &bar).map_err(|error| self.advise(error))?;
+        // Before the source is replaced, because a copy that cannot be read must not replace it.
         let mut report = image_report::of_copy(&made.image, &bar)?;
         if let Target::Source(path) = target {
             replace(path, &place)?;

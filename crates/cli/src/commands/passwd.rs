@@ -223,6 +223,7 @@ impl Change {
 impl Add {
     fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
+        // Before the keys are unlocked: a wrong path is reported without asking for a passphrase.
         let certificate = self
             .certificate
             .as_deref()

@@ -169,6 +169,7 @@ impl<R: Role> RolePassphrase<R> {
 
     /// Calls `read` no more than once.
     fn once(&self, read: impl FnOnce() -> Result<Option<Secret>>) -> Result<Option<Secret>> {
+        // Standard input and a descriptor can be read once only.
         if let Some(known) = &*self.known.borrow() {
             return Ok(known.clone());
         }

@@ -231,6 +231,7 @@ impl LockedHeader {
             ));
         }
         bytes.resize(to_usize(data_offset), 0);
+        // Read back, so that a header that cannot be opened is never written.
         let made = Self::read_v2(&Memory::read_only(bytes.to_vec()))?;
         Ok((made, bytes))
     }

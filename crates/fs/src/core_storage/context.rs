@@ -139,6 +139,8 @@ impl Context {
                            start volume keeps them on the recovery partition of its disk";
             return Err(Error::unsupported(LAYER, message));
         }
+        // The counts come from the disk: without a limit, a crafted volume would keep a processor busy for
+        // hours.
         let total: u64 = self
             .users
             .iter()
@@ -153,6 +155,7 @@ impl Context {
             let Some(outer) = unwrap_key(&derived[..KEY], &user.wrapped) else {
                 continue;
             };
+            // Identifiers are optional. A key that names none can be wrapped by any user's.
             let fits = |key: &&&VolumeKey| match (&key.wrapped_by, &user.wraps) {
                 (Some(one), Some(other)) => one == other,
                 _ => true,

@@ -158,6 +158,7 @@ impl Parser<'_> {
             "reference" => {
                 self.content(is_empty, 0)?;
                 let id = attribute(start, "IDREF").unwrap_or_default();
+                // Values share their contents, so that references to references stay short in memory.
                 let known = self.known.get(&id).cloned();
                 return known.ok_or_else(|| invalid("a reference to a value that does not exist"));
             }

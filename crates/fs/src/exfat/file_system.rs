@@ -231,6 +231,7 @@ impl FileSystem for ExFatVolume {
     fn lookup(&self, dir: NodeId, name: &str) -> Result<Option<Attributes>> {
         let place = self.folder(dir)?;
         let wanted = self.upcase().capitals(name);
+        // A damaged folder may have names that differ in case only; then each is found by its exact name.
         let (mut exact, mut similar) = (None, None);
         self.walk(&place, &mut |set| {
             let found_name = set.name();

@@ -293,6 +293,7 @@ pub(crate) fn join(folder: &str, name: &str) -> String {
         .filter(|char| !matches!(char, '\0' | '\u{2400}'))
         .map(|char| if char == '/' { ':' } else { char })
         .collect();
+    // Names come from damaged records, and the path may be created on the host: no name may lead elsewhere.
     let name = match &*name {
         "" => "unnamed",
         "." => "dot",

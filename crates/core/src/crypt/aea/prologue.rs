@@ -134,6 +134,7 @@ impl LockedArchive {
         let profile = self.header.profile;
         let schedule = self.schedule(&tail, keys)?;
         let mut root = Zeroizing::new(tail.root);
+        // The MAC covers the metadata and the MAC of the first cluster as well, so that neither can be exchanged.
         let before = [&tail.first_mac[..], self.metadata()];
         if !schedule.root().open(&before, &mut *root, &tail.root_mac) {
             return Err(wrong(profile));
@@ -226,6 +227,7 @@ impl LockedArchive {
         };
         let signer = match (&keys.signer, profile) {
             (Some(signer), _) if profile.is_signed() => &signer.point()[..],
+            // Nothing is encrypted, so the contents can be read without their MACs, which depend on the key.
             (None, Profile::Signed) => return Ok(KeySchedule::unknown()),
             (None, Profile::SymmetricSigned | Profile::RecipientSigned) => {
                 let message = "the archive is signed: the public key of its signer is required";

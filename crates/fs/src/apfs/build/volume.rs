@@ -126,6 +126,7 @@ impl VolumeWriter<'_> {
     fn emit_omap(&self, encrypted: bool, sink: &mut Sink<'_>) -> Result<()> {
         let flags = if encrypted { omap_value::ENCRYPTED } else { 0 };
         let others = self.nodes.files - 1;
+        // The root is written last, but has the lowest number, and records are sorted by number.
         let root = (self.oids.root, Paddr(self.place.files.0 + others));
         let others = (0..others).map(|node| {
             (

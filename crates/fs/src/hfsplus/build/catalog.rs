@@ -47,6 +47,7 @@ impl Catalog<'_> {
         self.named(&mut out, 0, Cnid::ROOT_PARENT, &links)?;
         out.thread(Cnid::ROOT, Cnid::ROOT_PARENT, self.objects.name(0), true)?;
         let mut done = 0;
+        // Entries of the volume itself have their place among those of the root, which are sorted by name.
         for own in self.objects.own() {
             let before = &self.objects.children(0)[done..own.before];
             before
@@ -60,6 +61,7 @@ impl Catalog<'_> {
             .iter()
             .try_for_each(|&child| self.named(&mut out, child, Cnid::ROOT, &links))?;
         let mut own: Vec<&VolumeEntry> = self.objects.own().iter().collect();
+        // The key of a thread begins with the object's number, so these follow in another order.
         own.sort_by_key(|own| own.cnid);
         for own in own {
             out.thread(own.cnid, Cnid::ROOT, &own.name, own.purpose.is_folder())?;

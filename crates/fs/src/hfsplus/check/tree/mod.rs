@@ -220,6 +220,7 @@ impl<'a> TreeWalk<'a> {
     /// Records that a subtree could not be walked.
     fn tear(&mut self, height: u8) {
         self.incomplete = true;
+        // The walk goes on behind the subtree, whose last nodes it does not know.
         for level in &mut self.levels[..=usize::from(height).min(MAX_DEPTH.into())] {
             *level = Level {
                 before: None,
@@ -427,6 +428,7 @@ impl<'a> TreeWalk<'a> {
 
     /// Compares the leaf counts and leaf numbers of the header with the walk.
     fn totals(&self, report: &mut Report) {
+        // Every number would differ, and hide the damage that is the cause.
         if self.incomplete {
             return;
         }
