@@ -163,8 +163,12 @@ impl ImagePlace {
 
     /// Creates the file of the image, empty and locked.
     pub(super) fn create_file(&self) -> Result<Arc<LocalFile>> {
-        let file = LocalFile::create_new(&self.aside, self.mode)?
-            .ok_or_else(|| Error::conflict(LAYER, "the temporary name is in use"))?;
+        let file = LocalFile::create_new(&self.aside, self.mode)?.ok_or_else(|| {
+            Error::conflict(
+                LAYER,
+                "another program has created the temporary file of the image",
+            )
+        })?;
         file.lock(Lock::Exclusive)?;
         let file = Arc::new(file);
         let _ = self.image.set(NewFiles::File(file.clone()));

@@ -52,7 +52,11 @@ pub(crate) fn walk(
         let of = entry.attributes;
         if of.kind == FileKind::Folder {
             if levels.len() >= MAX_DEPTH {
-                return Err(Error::limit(LAYER, "too many nested folders").named(path));
+                return Err(Error::limit(
+                    LAYER,
+                    format!("folders are nested more than {MAX_DEPTH} deep"),
+                )
+                .named(path));
             }
             levels.extend(enter(fs, &path, &of, &mut seen, each)?);
         } else {

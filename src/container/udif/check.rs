@@ -32,7 +32,7 @@ pub fn check(
     let mut findings = Findings::Check(problems, progress);
     let first = parts
         .first()
-        .ok_or_else(|| Error::invalid(LAYER, "the number of parts is 0"))?
+        .ok_or_else(|| Error::invalid(LAYER, "an image needs at least one part"))?
         .file
         .clone();
     let (_, koly) = read_trailer(&*first)?;
@@ -47,7 +47,7 @@ pub fn check(
     let fork = if koly.segment.count > 1 {
         Fork::joined(parts)?
     } else {
-        Fork::whole(first.clone(), &koly)?
+        Fork::of_one_file(first.clone(), &koly)?
     };
     let mut walk = ChunkWalk {
         findings,

@@ -151,7 +151,11 @@ impl JoinedTrees {
             parent = match found {
                 Some((folder, true)) => folder,
                 Some(_) => {
-                    return Err(Error::conflict(LAYER, "a parent is not a folder").named(path));
+                    return Err(Error::conflict(
+                        LAYER,
+                        "a part of the path is a file, expected a folder",
+                    )
+                    .named(path));
                 }
                 None => {
                     self.nodes.push(SourceNode::made(

@@ -273,7 +273,12 @@ impl Log {
         for line in interrupted::read(undo, name)?.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             log.add(&words).ok_or_else(|| {
-                Error::new(Kind::Corrupt, LAYER, format!("unknown line {line:?}")).named(name)
+                Error::new(
+                    Kind::Corrupt,
+                    LAYER,
+                    format!("malformed undo log: unknown line {line:?}"),
+                )
+                .named(name)
             })?;
         }
         Ok(log)

@@ -311,7 +311,11 @@ impl Walk<'_> {
         new: &Attributes,
     ) -> Result<Option<Level>> {
         if depth > MAX_DEPTH {
-            return Err(Error::limit(LAYER, "too many nested folders").named(path));
+            return Err(Error::limit(
+                LAYER,
+                format!("folders are nested more than {MAX_DEPTH} deep"),
+            )
+            .named(path));
         }
         self.result.compared += 1;
         let shown = if path.is_empty() { "/" } else { &path };
@@ -326,7 +330,10 @@ impl Walk<'_> {
             return Ok(None);
         }
         if self.seen.len() > MAX_PAIRS {
-            return Err(Error::limit(LAYER, "too many folders").named(path));
+            return Err(
+                Error::limit(LAYER, format!("more than {MAX_PAIRS} folders to compare"))
+                    .named(path),
+            );
         }
         let (old, new) = (sorted(self.old.fs, old.id), sorted(self.new.fs, new.id));
         match (old, new) {

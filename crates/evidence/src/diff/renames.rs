@@ -122,8 +122,8 @@ fn expand(walk: &mut Walk<'_>) -> Result<()> {
             walk.progress.check()?;
             let is_folder = one.of.kind == FileKind::Folder && seen.insert(one.of.id);
             if is_folder && one.depth >= MAX_DEPTH {
-                let error = bandsaw::Error::limit(LAYER, "too many nested folders");
-                return Err(error.named(one.path));
+                let message = format!("folders are nested more than {MAX_DEPTH} deep");
+                return Err(bandsaw::Error::limit(LAYER, message).named(one.path));
             }
             if is_folder {
                 match sorted(side.fs, one.of.id) {

@@ -46,7 +46,14 @@ impl ClusterContents {
         let run = after
             .checked_sub(1)
             .and_then(|at| self.runs.get(at))
-            .ok_or_else(|| Error::new(Kind::OutOfRange, self.layer, "not mapped").at(offset))?;
+            .ok_or_else(|| {
+                Error::new(
+                    Kind::OutOfRange,
+                    self.layer,
+                    "no cluster is recorded for this part of the file",
+                )
+                .at(offset)
+            })?;
         let within = offset - u64::from(run.logical) * self.cluster_size;
         let run_len = u64::from(run.count) * self.cluster_size;
         let start = self.start + (u64::from(run.first) - FIRST) * self.cluster_size + within;
@@ -70,7 +77,12 @@ impl BlockDevice for ClusterContents {
             }
             let place = self.locate(offset, rest.len() as u64)?;
             if place.is_empty() {
-                return Err(Error::new(Kind::OutOfRange, self.layer, "not mapped").at(offset));
+                return Err(Error::new(
+                    Kind::OutOfRange,
+                    self.layer,
+                    "no cluster is recorded for this part of the file",
+                )
+                .at(offset));
             }
             // At most the buffer's length.
             let (now, later) = rest.split_at_mut(to_usize(place.end - place.start));

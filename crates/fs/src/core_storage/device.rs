@@ -85,9 +85,13 @@ impl LogicalDevice {
                 .extents
                 .partition_point(|extent| extent.logical <= offset)
                 .checked_sub(1);
-            let extent = at
-                .and_then(|at| self.extents.get(at))
-                .ok_or_else(|| Error::new(Kind::OutOfRange, LAYER, "not mapped"))?;
+            let extent = at.and_then(|at| self.extents.get(at)).ok_or_else(|| {
+                Error::new(
+                    Kind::OutOfRange,
+                    LAYER,
+                    "no extent is recorded for this part of the volume",
+                )
+            })?;
             let within = offset - extent.logical;
             let rest = usize::try_from(extent.len - within).unwrap_or(usize::MAX);
             let (now, later) = buf.split_at_mut(rest.min(buf.len()));

@@ -254,7 +254,7 @@ impl Group {
         let uuid = members
             .first()
             .map(|member| member.header.group())
-            .ok_or_else(|| Error::invalid(LAYER, "no physical volume"))?;
+            .ok_or_else(|| Error::invalid(LAYER, "a group needs at least one physical volume"))?;
         if members.iter().any(|member| member.header.group() != uuid) {
             return Err(Error::invalid(
                 LAYER,

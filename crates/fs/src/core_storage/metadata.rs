@@ -224,7 +224,8 @@ fn inflated(list: &[u8], len: u32) -> Result<Vec<u8>> {
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     // Deflate shrinks to a thousandth at best.
     if len > MAX_LEN || len > list.len().saturating_mul(1100) {
-        return Err(Error::limit(LAYER, "a property list is too long"));
+        let message = format!("a property list of {len} bytes is too long: at most {MAX_LEN}");
+        return Err(Error::limit(LAYER, message));
     }
     let mut plain = vec![0; len];
     Codec::Zlib.decode(list, &mut plain)?;

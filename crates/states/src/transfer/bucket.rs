@@ -52,7 +52,10 @@ impl Record {
         };
         let len = file.info().len;
         let length = usize::try_from(len).ok().filter(|_| len <= MAX_RECORD_LEN);
-        let length = length.ok_or_else(|| Error::limit(LAYER, "too long").named(RECORD))?;
+        let length = length.ok_or_else(|| {
+            let message = format!("record of {len} bytes is too long: at most {MAX_RECORD_LEN}");
+            Error::limit(LAYER, message).named(RECORD)
+        })?;
         match sealed::from_bytes::<Self>(&file.read_vec(0, length)?, FORMAT)? {
             Found::Whole(record) => match Manifest::checked(Found::Whole(record.manifest)) {
                 Found::Whole(manifest) => Ok(Some(Self { manifest, ..record })),

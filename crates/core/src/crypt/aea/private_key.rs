@@ -200,9 +200,12 @@ mod curve {
     pub(super) fn public(scalar: &[u8; SCALAR]) -> Result<[u8; POINT]> {
         let point = secret(scalar)?.public_key().to_sec1_point(false);
         let bytes = point.as_bytes().first_chunk::<POINT>();
-        bytes
-            .copied()
-            .ok_or_else(|| Error::invalid(LAYER, "the public key is not a point"))
+        bytes.copied().ok_or_else(|| {
+            Error::invalid(
+                LAYER,
+                "malformed public key: expected a point of the curve P-256",
+            )
+        })
     }
 
     /// Returns the shared secret of two keys: the X coordinate of their product.

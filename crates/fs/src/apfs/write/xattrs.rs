@@ -141,7 +141,7 @@ impl Volume {
             None => Err(Error::new(
                 Kind::Corrupt,
                 LAYER,
-                "malformed attribute record",
+                "malformed attribute record: its value cannot be freed",
             )),
         }
     }

@@ -252,8 +252,11 @@ impl FileSystem for HfsPlusMut {
             drop(volume);
             return self.open(node, Fork::Resource).map(Some);
         }
-        let len = usize::try_from(value.info().len)
-            .map_err(|_| Error::unsupported(LAYER, "attribute does not fit in memory"))?;
+        let len = value.info().len;
+        let len = usize::try_from(len).map_err(|_| {
+            let message = format!("attribute of {len} bytes does not fit in memory");
+            Error::unsupported(LAYER, message).named(name)
+        })?;
         Ok(Some(Arc::new(Memory::read_only(value.read_vec(0, len)?))))
     }
 }

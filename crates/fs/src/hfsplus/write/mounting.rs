@@ -434,6 +434,11 @@ fn transient_mark() -> [u8; 43] {
 }
 
 fn random() -> Result<u32> {
-    getrandom::u32()
-        .map_err(|error| Error::new(Kind::Io, LAYER, format!("no random number: {error}")))
+    getrandom::u32().map_err(|error| {
+        Error::new(
+            Kind::Io,
+            LAYER,
+            format!("cannot generate a random number: {error}"),
+        )
+    })
 }
