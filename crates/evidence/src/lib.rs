@@ -14,6 +14,14 @@
 //!
 //! Nothing here writes to an image.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod bodyfile;
 mod describe;
