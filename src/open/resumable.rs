@@ -43,7 +43,7 @@ impl Draft {
                         return Err(refusal(&place));
                     }
                     note.done = done;
-                    go_on(&place, done, options)?
+                    resume(&place, done, options)?
                 }
                 _ => begin(&place, &note, options)?,
             };
@@ -86,7 +86,7 @@ fn begin(place: &ImagePlace, note: &ResumeNote, options: &CreateOptions) -> Resu
 }
 
 /// Opens the kept image, of which the first `done` bytes are complete.
-fn go_on(place: &ImagePlace, done: u64, options: &CreateOptions) -> Result<Image> {
+fn resume(place: &ImagePlace, done: u64, options: &CreateOptions) -> Result<Image> {
     let kept = options.reopened();
     let mut opening = Opening::new(place.aside(), &kept);
     let opened = if options.format.is_folder() {

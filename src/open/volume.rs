@@ -83,7 +83,7 @@ impl Volume {
 
     /// Checks that the volume can be opened; for an APFS container, that its volumes can be read.
     /// No key is requested, so encrypted volumes are not opened.
-    pub fn look(&self) -> Result<()> {
+    pub fn check_openable(&self) -> Result<()> {
         if !self.format.is_container() {
             return self.open().map(drop);
         }

@@ -178,7 +178,7 @@ impl WebFile {
     /// Requests the first piece, and determines the length of the file from the response.
     fn first(&mut self) -> Result<Vec<u8>> {
         let (len, version, head) = self.with_retries(async || {
-            let mut answer = self.ask(0..PIECE).await?;
+            let mut answer = self.request_range(0..PIECE).await?;
             if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE
                 && total(answer.headers()) == Some(0)
             {
@@ -193,7 +193,7 @@ impl WebFile {
         Ok(head)
     }
 
-    async fn ask(&self, range: std::ops::Range<u64>) -> Result<Response, ResponseError> {
+    async fn request_range(&self, range: std::ops::Range<u64>) -> Result<Response, ResponseError> {
         let range = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
         let request = self
             .client
@@ -286,7 +286,7 @@ impl WebFile {
     ) -> Result<(), ResponseError> {
         let (offset, into) = (offset + *filled as u64, &mut into[*filled..]);
         let end = offset + into.len() as u64;
-        let mut answer = self.ask(offset..end).await?;
+        let mut answer = self.request_range(offset..end).await?;
         let changed = || {
             ResponseError::ForGood(Error::conflict(
                 LAYER,

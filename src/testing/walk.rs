@@ -52,7 +52,7 @@ struct Walk<'a> {
 const PIECE: u64 = 64 << 10;
 
 impl Walk<'_> {
-    fn ask<T>(&mut self, answer: Result<T>) -> Option<T> {
+    fn count_error<T>(&mut self, answer: Result<T>) -> Option<T> {
         answer
             .map_err(|error| {
                 self.met.errors += 1;
@@ -73,7 +73,7 @@ impl Walk<'_> {
             entries.push(entry);
             Ok(ControlFlow::Continue(()))
         });
-        self.ask(answer);
+        self.count_error(answer);
         self.met.objects += entries.len() as u64;
         entries
     }
@@ -81,13 +81,13 @@ impl Walk<'_> {
     fn object(&mut self, folder: NodeId, entry: &Entry) {
         let Attributes { id, kind, .. } = entry.attributes;
         let found = self.volume.lookup(folder, &entry.name);
-        self.ask(found);
+        self.count_error(found);
         let attributes = self.volume.attributes(id);
-        self.ask(attributes);
+        self.count_error(attributes);
         match kind {
             FileKind::Symlink => {
                 let target = self.volume.read_link(id);
-                self.ask(target);
+                self.count_error(target);
             }
             FileKind::File => [Fork::Data, Fork::Resource].into_iter().for_each(|fork| {
                 let stream = self.volume.open(id, fork);
@@ -96,26 +96,26 @@ impl Walk<'_> {
             _ => {}
         }
         let names = self.volume.xattrs(id);
-        for name in self.ask(names).unwrap_or_default() {
+        for name in self.count_error(names).unwrap_or_default() {
             let value = self.volume.xattr(id, &name);
             self.read(value);
         }
     }
 
     fn read(&mut self, stream: Result<Option<std::sync::Arc<dyn BlockDevice>>>) {
-        let Some(Some(stream)) = self.ask(stream) else {
+        let Some(Some(stream)) = self.count_error(stream) else {
             return;
         };
         let len = stream.info().len;
         let mut piece = vec![0; len.min(PIECE) as usize];
         for offset in [0, len - piece.len() as u64] {
             let answer = stream.read_at(offset, &mut piece);
-            self.ask(answer);
+            self.count_error(answer);
             self.met.bytes += piece.len() as u64;
         }
         if len > 0 {
             let extent = stream.extent_at(0..len);
-            self.ask(extent);
+            self.count_error(extent);
         }
     }
 }

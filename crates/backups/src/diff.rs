@@ -185,10 +185,10 @@ impl Comparison<'_> {
             }
             (old, new) => {
                 if let Some(old) = old {
-                    self.whole(DifferenceKind::Removed, path.clone(), depth, old)?;
+                    self.add_subtree(DifferenceKind::Removed, path.clone(), depth, old)?;
                 }
                 if let Some(new) = new {
-                    self.whole(DifferenceKind::Added, path, depth, new)?;
+                    self.add_subtree(DifferenceKind::Added, path, depth, new)?;
                 }
             }
         }
@@ -201,6 +201,7 @@ impl Comparison<'_> {
         let is_folder = new.kind == FileKind::Folder;
         let changed = match new.kind {
             FileKind::Folder => false,
+            // The target of a link is changed by making a new link, which can have the same length and date.
             FileKind::Symlink if contents(old) == contents(new) && old.id != new.id => {
                 self.old.fs.read_link(old.id)? != self.new.fs.read_link(new.id)?
             }
@@ -214,7 +215,7 @@ impl Comparison<'_> {
     }
 
     /// Adds an object that only one backup has, with the number and size of all files below it.
-    fn whole(
+    fn add_subtree(
         &mut self,
         kind: DifferenceKind,
         path: String,

@@ -278,7 +278,7 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
     attributes.put(attribute::BLOCK_SIZE, &u64::from(sector).to_ne_bytes());
     attributes.put(attribute::SERVER_FLAGS, &u64::from(flags).to_ne_bytes());
     attributes.nest(attribute::SOCKETS, &items);
-    let reply = family.ask(command::CONNECT, &attributes)?;
+    let reply = family.execute(command::CONNECT, &attributes)?;
     let index = reply
         .get(attribute::INDEX)
         .and_then(|value| Some(u32::from_ne_bytes(*value.first_chunk()?)));
@@ -293,7 +293,8 @@ fn connect(family: &Family, server: &Server, sockets: &[OwnedFd]) -> io::Result<
 fn disconnect(index: u32) -> Result<()> {
     let mut attributes = Attributes::default();
     attributes.put(attribute::INDEX, &index.to_ne_bytes());
-    let ended = Family::of(FAMILY).and_then(|family| family.ask(command::DISCONNECT, &attributes));
+    let ended =
+        Family::of(FAMILY).and_then(|family| family.execute(command::DISCONNECT, &attributes));
     match ended {
         Ok(_) => Ok(()),
         // Already disconnected.

@@ -75,7 +75,7 @@ impl Family {
         };
         let mut wanted = Attributes::default();
         wanted.put(FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
-        let reply = control.ask(GET_FAMILY, &wanted)?;
+        let reply = control.execute(GET_FAMILY, &wanted)?;
         let id = reply
             .get(FAMILY_ID)
             .and_then(|value| Some(u16::from_ne_bytes(*value.first_chunk()?)));
@@ -86,7 +86,7 @@ impl Family {
     }
 
     /// Sends a command and waits for its end. Returns the attributes of the replies.
-    pub(crate) fn ask(&self, command: u8, attributes: &Attributes) -> io::Result<Attributes> {
+    pub(crate) fn execute(&self, command: u8, attributes: &Attributes) -> io::Result<Attributes> {
         let message = message(self.id, command, attributes);
         let kernel = SocketAddrNetlink::new(0, 0);
         retry_on_intr(|| sendto(&self.socket, &message, SendFlags::empty(), &kernel))?;

@@ -55,7 +55,7 @@ pub fn forget(
         return Ok(forgotten);
     }
     let newest = states.iter().rev().find(|state| state.is_sound());
-    let Some((newest, manifest)) = newest.and_then(|state| Some((&state.id, state.whole()?)))
+    let Some((newest, manifest)) = newest.and_then(|state| Some((&state.id, state.manifest()?)))
     else {
         let message = "no state is sound, so none is removed";
         return Err(shelf.named(Error::conflict(LAYER, message), ""));
@@ -106,7 +106,7 @@ fn choose(states: &[State], policy: Policy) -> Forgotten {
     let mut kept = BTreeSet::new();
     let newest_first = || {
         let states = states.iter().enumerate().rev();
-        states.filter_map(|(at, state)| Some((at, state.whole()?.listed)))
+        states.filter_map(|(at, state)| Some((at, state.manifest()?.listed)))
     };
     kept.extend(newest_first().take(length(policy.last)).map(|(at, _)| at));
     for (count, days) in [(policy.daily, 1), (policy.weekly, 7)] {
@@ -123,7 +123,7 @@ fn choose(states: &[State], policy: Policy) -> Forgotten {
         ignored: Vec::new(),
     };
     for (at, state) in states.iter().enumerate() {
-        let list = match state.whole() {
+        let list = match state.manifest() {
             None => &mut forgotten.ignored,
             Some(_) if kept.contains(&at) => &mut forgotten.kept,
             Some(_) => &mut forgotten.removed,
@@ -148,7 +148,7 @@ fn period(nanos: i64, days: i64) -> i64 {
 impl State {
     /// Returns the date of a state that is whole, in UTC.
     pub fn date(&self) -> Option<DateTime> {
-        let seconds = self.whole()?.listed.div_euclid(1_000_000_000);
+        let seconds = self.manifest()?.listed.div_euclid(1_000_000_000);
         Some(Timestamp::from_seconds(seconds).date_time())
     }
 }

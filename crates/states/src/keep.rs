@@ -142,7 +142,7 @@ pub fn keep(
 
 /// Returns the position of a new state after these.
 pub(crate) fn next_sequence(states: &[State]) -> u64 {
-    let sequences = states.iter().filter_map(State::whole);
+    let sequences = states.iter().filter_map(State::manifest);
     let last = sequences.map(|manifest| manifest.sequence).max();
     last.map_or(1, |last| last.saturating_add(1))
 }
@@ -150,7 +150,7 @@ pub(crate) fn next_sequence(states: &[State]) -> u64 {
 /// Returns the newest state that is whole.
 fn previous(states: &[State]) -> Option<(&str, &Manifest)> {
     let mut newest = states.iter().rev();
-    newest.find_map(|state| Some((state.id.as_str(), state.whole()?)))
+    newest.find_map(|state| Some((state.id.as_str(), state.manifest()?)))
 }
 
 /// Lists a bundle of which a state can be made.

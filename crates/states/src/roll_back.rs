@@ -148,7 +148,7 @@ fn choose(
     let mut skipped = Vec::new();
     for state in shelf.list()?.into_iter().rev() {
         if state.is_sound()
-            && let Some(manifest) = state.whole()
+            && let Some(manifest) = state.manifest()
             && shelf.verify(&state.id, manifest, progress)?.is_empty()
         {
             return Ok((state.id.clone(), manifest.clone(), skipped));

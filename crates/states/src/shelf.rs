@@ -50,7 +50,7 @@ pub struct State {
 
 impl State {
     /// Returns the contents of a state that is whole.
-    pub fn whole(&self) -> Option<&Manifest> {
+    pub fn manifest(&self) -> Option<&Manifest> {
         match &self.condition {
             Condition::Whole(manifest) => Some(manifest),
             _ => None,
@@ -59,7 +59,7 @@ impl State {
 
     /// Returns true if it is whole, and was found sound when it was made.
     pub fn is_sound(&self) -> bool {
-        self.whole()
+        self.manifest()
             .is_some_and(|manifest| manifest.check == Soundness::Sound)
     }
 }
@@ -261,7 +261,7 @@ impl Shelf {
 }
 
 fn order(state: &State) -> (u64, &str) {
-    let sequence = state.whole().map_or(0, |manifest| manifest.sequence);
+    let sequence = state.manifest().map_or(0, |manifest| manifest.sequence);
     (sequence, &state.id)
 }
 

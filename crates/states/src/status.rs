@@ -70,9 +70,10 @@ pub fn status(bundle: &BundleFolder, shelf: &Shelf) -> Result<Status> {
     if let Some(change) = uncommitted {
         return Ok(Status::Uncommitted(change));
     }
-    let Some((id, manifest)) = newest.and_then(|state: &State| Some((&state.id, state.whole()?)))
+    let Some((id, manifest)) =
+        newest.and_then(|state: &State| Some((&state.id, state.manifest()?)))
     else {
-        let newest = states.iter().rev().find_map(State::whole);
+        let newest = states.iter().rev().find_map(State::manifest);
         return Ok(Status::NoState(newest.map(|manifest| manifest.check)));
     };
     let kept = Summary::of(manifest.files.iter().map(|(name, file)| (name, &file.live)));

@@ -69,7 +69,7 @@ pub(crate) struct ChosenGeometry {
 /// Returns the properties with which a bundle is opened whose effective list contains `info`: those
 /// of `choice`, if the lists are still as they were. Without a choice, lists that differ are an
 /// error of [`Kind::Undecided`] if the bundle is to be changed.
-pub(super) fn settled(
+pub(super) fn effective_properties(
     store: &dyn Store,
     info: plist::Info,
     access: Access,

@@ -34,7 +34,7 @@ use crate::store::{Guard, Lock, Open, Store};
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 use bands::Bands;
-use lists::{RecordedGeometry, read_lists, read_plist, settled};
+use lists::{RecordedGeometry, effective_properties, read_lists, read_plist};
 use rebanding::{MigratingBands, NEW_BANDS, Rebanding};
 use token::UnlockedToken;
 
@@ -146,7 +146,7 @@ impl Bundle {
         // Reads again: the previous lock holder may have changed the bundle.
         let (mut recorded, mut warnings) = read_lists(&*store)?;
         if let RecordedGeometry::Whole(info) = &mut recorded {
-            *info = settled(&*store, *info, access, choice)?;
+            *info = effective_properties(&*store, *info, access, choice)?;
         }
         warnings.extend(token::check_keys(&*store, unlocked, access)?);
         let mut finished = None;

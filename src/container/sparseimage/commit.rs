@@ -99,7 +99,7 @@ impl SparseImage {
     /// Returns the changes that are not in the file yet.
     fn take_fresh(&self) -> Option<PendingChanges> {
         let mut table = self.table_mut();
-        let slots = table.on_disk..table.settled();
+        let slots = table.on_disk..table.slots_before_pending();
         if slots.is_empty() {
             return None;
         }

@@ -74,7 +74,7 @@ pub(super) fn separate(
 impl SparseImage {
     /// Removes the labels of superseded slots from the file, durably, before the first change.
     /// Whichever labels are left after a crash, the contents of the bands are the same.
-    pub(super) fn settle(&self) -> Result<()> {
+    pub(super) fn remove_superseded_labels(&self) -> Result<()> {
         if self.is_settled.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -286,7 +286,7 @@ impl SparseImage {
     fn check_changeable(&self) -> Result<()> {
         self.info().check_writable(LAYER)?;
         self.failed.check(LAYER)?;
-        self.settle()
+        self.remove_superseded_labels()
     }
 }
 
@@ -351,7 +351,7 @@ impl BlockDevice for SparseImage {
         }
         let _one_at_a_time = self.flushing.lock();
         self.failed.check(LAYER)?;
-        self.settle()?;
+        self.remove_superseded_labels()?;
         self.failed.note(self.commit())
     }
 

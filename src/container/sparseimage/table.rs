@@ -166,7 +166,7 @@ impl Table {
     }
 
     /// Returns the number of slots before the first one whose first write is in progress.
-    pub(super) fn settled(&self) -> usize {
+    pub(super) fn slots_before_pending(&self) -> usize {
         self.pending
             .keys()
             .next()

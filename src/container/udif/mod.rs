@@ -131,7 +131,7 @@ impl Udif {
                 format!("part {number} of an image in {count} files; all parts are required");
             return Err(Error::invalid(LAYER, message));
         }
-        let fork = Fork::whole(file.clone(), &koly)?;
+        let fork = Fork::of_one_file(file.clone(), &koly)?;
         Self::new(file, koly, fork)
     }
 
@@ -139,7 +139,7 @@ impl Udif {
     /// does not belong at its position names the file.
     pub(crate) fn open_parts(parts: Vec<SegmentPart>) -> Result<Self> {
         let Some(SegmentPart { file, name }) = parts.first().cloned() else {
-            return Err(Error::invalid(LAYER, "the number of parts is 0"));
+            return Err(Error::invalid(LAYER, "an image needs at least one part"));
         };
         let (_, koly) = read_trailer(&*file)?;
         if koly.segment.count as usize != parts.len() {

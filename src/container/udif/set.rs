@@ -75,7 +75,7 @@ impl FilePart {
 }
 
 impl Fork {
-    pub(super) fn whole(file: Arc<dyn BlockDevice>, koly: &Koly) -> Result<Self> {
+    pub(super) fn of_one_file(file: Arc<dyn BlockDevice>, koly: &Koly) -> Result<Self> {
         let data = Slice::new(file, koly.data_fork.clone())?;
         let len = data.info().len;
         Ok(Self {

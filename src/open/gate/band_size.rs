@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::compare_lists::{self, ListDecision, ask_with};
+use super::compare_lists::{self, ListDecision, query_lists};
 use super::geometry::{Depth, repairable};
 use crate::container::sparsebundle;
 use crate::decision::Undecided;
@@ -36,7 +36,7 @@ pub(in crate::open) fn compare_band_size(
         return Ok(());
     };
     // The contents may still agree with the lists alone.
-    match ask_with(path, store, options, |question| question.decide_agreed())? {
+    match query_lists(path, store, options, |question| question.decide_agreed())? {
         ListDecision::Geometry {
             geometry: found, ..
         } if found == geometry => Ok(()),

@@ -487,7 +487,13 @@ fn both(store: &dyn Store, at_once: bool) -> Result<[ListState; 2]> {
     std::thread::scope(|scope| {
         let thread = Builder::new().spawn_scoped(scope, || read(CopyChoice::Alternate));
         let primary = read(CopyChoice::Primary);
-        let failed = |_| Err(Error::new(Kind::Io, LAYER, "a read thread stopped"));
+        let failed = |_| {
+            Err(Error::new(
+                Kind::Io,
+                LAYER,
+                "the thread that reads the alternate list failed",
+            ))
+        };
         let alternate = match thread {
             Ok(thread) => thread.join().unwrap_or_else(failed),
             // A limit of memory can leave no room for another thread.
@@ -511,15 +517,15 @@ pub(in crate::open) fn trial_of(store: &Arc<dyn Store>) -> Staged {
     Staged::new(store.clone(), PathBuf::new())
 }
 
-/// Asks a question about the lists of a bundle, whose contents are checked in full.
-pub(in crate::open) fn ask_with<T>(
+/// Returns the answer of `query` about the lists of a bundle, whose contents are checked in full.
+pub(in crate::open) fn query_lists<T>(
     path: &Path,
     store: &Arc<dyn Store>,
     options: &OpenOptions<'_>,
-    ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
+    query: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
 ) -> Result<T> {
     let staged = trial_of(store);
-    ask(&ListEvidence {
+    query(&ListEvidence {
         path,
         store: &staged,
         options: &options.reading(),

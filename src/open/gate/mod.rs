@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread::Builder;
 
 use self::band_size::compare_band_size;
-use self::compare_lists::{ListDecision, ListEvidence, ask_with};
+use self::compare_lists::{ListDecision, ListEvidence, query_lists};
 use self::compare_volume::{SourceComparison, compare_volume};
 use self::geometry::{Depth, repairable};
 use self::guarded::Guarded;
@@ -182,7 +182,7 @@ impl Gate<'_> {
         let Some(geometry) = compare_lists::agreed(&**store, false) else {
             return Ok(None);
         };
-        match self.ask(store, |question| question.len_by_backup(geometry))? {
+        match self.query_evidence(store, |question| question.len_by_backup(geometry))? {
             Some(stated) if stated != geometry.size => self
                 .decide_len(format!(
                     "the backup of a partition map describes a disk of {stated} bytes, the container one of {}",
@@ -207,7 +207,7 @@ impl Gate<'_> {
         if let (Some(store), Some(_)) = (self.store, stated.filter(|stated| *stated == len))
             && gpt::are_copies_whole(&**self.disk)? == Some(false)
             && let Some(geometry) = compare_lists::agreed(&**store, self.is_far)
-            && self.ask(store, |question| question.has_other_band_size(geometry))?
+            && self.query_evidence(store, |question| question.has_other_band_size(geometry))?
         {
             return self
                 .decide_len(
@@ -320,18 +320,18 @@ impl Gate<'_> {
         let Some(store) = self.store else {
             return Err(repairable(what));
         };
-        match self.ask(store, |question| question.decide_agreed())? {
+        match self.query_evidence(store, |question| question.decide_agreed())? {
             ListDecision::Geometry { .. } => Ok(what),
             ListDecision::Refused(_) => Err(repairable(what)),
         }
     }
 
-    fn ask<T>(
+    fn query_evidence<T>(
         &self,
         store: &Arc<dyn Store>,
-        ask: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
+        query: impl FnOnce(&ListEvidence<'_>) -> Result<T>,
     ) -> Result<T> {
-        ask_with(self.path, store, self.options, ask)
+        query_lists(self.path, store, self.options, query)
     }
 }
 
@@ -390,9 +390,9 @@ mod tests {
             key: &str,
             len: u64,
             fill: &FillBuffer<'_>,
-            go_on: &mut dyn FnMut() -> Result<()>,
+            confirm: &mut dyn FnMut() -> Result<()>,
         ) -> Result<()> {
-            self.objects.put_large(key, len, fill, go_on)
+            self.objects.put_large(key, len, fill, confirm)
         }
 
         fn copy(&self, from: &str, to: &str) -> Result<()> {

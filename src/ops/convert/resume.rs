@@ -60,7 +60,7 @@ pub fn resume(
     progress.advance(draft.done());
     let order = order(draft.image(), create.thin);
     let copied = Source::of(from, None).read(options.no_verify, progress, |disk| {
-        copy_on(disk, &mut draft, order, progress)
+        copy_rest(disk, &mut draft, order, progress)
     })?;
     progress.check()?;
     progress.stage("flush", 0);
@@ -94,7 +94,7 @@ fn complete(
 }
 
 /// Copies the missing part, and commits step after step.
-fn copy_on(
+fn copy_rest(
     disk: &dyn BlockDevice,
     draft: &mut Draft,
     order: Order,

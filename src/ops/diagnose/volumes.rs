@@ -39,7 +39,7 @@ pub(super) fn damaged(path: &Path, layers: &[Layer]) -> Result<Option<Cause>> {
     let mut first = None;
     let wanted = |volume: &&Volume| volume.format.is_supported() && !volume.starts_computer;
     for volume in volumes.iter().filter(wanted) {
-        match volume.look() {
+        match volume.check_openable() {
             // The check reports unsupported and locked volumes.
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::OutOfRange) => {
                 first = first.or(Some((volume, error)));

@@ -50,17 +50,21 @@ impl OpenFolder {
 }
 
 /// Reads the metadata of one entry of a folder. `kind` is its type according to the listing.
-pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<ListedEntry> {
+pub(super) fn read_metadata(
+    place: &OpenFolder,
+    name: &CStr,
+    kind: FileType,
+) -> Result<ListedEntry> {
     let text = name.to_str().map_err(|_| {
         let path = place.path().join(name.to_string_lossy().as_ref());
         Error::unsupported(LAYER, "a name on an Apple volume must be UTF-8").in_file(path)
     })?;
-    let look = || {
+    let stat = || {
         nodes::node_at(place.fd.as_fd(), name)
             .map_err(|error| failed("read metadata", error, place, text))
     };
     let kind = if kind == FileType::Unknown {
-        look()?.kind
+        stat()?.kind
     } else {
         kind
     };
@@ -82,7 +86,7 @@ pub(super) fn look(place: &OpenFolder, name: &CStr, kind: FileType) -> Result<Li
                 xattrs_of(&fd).map_err(|error| error.in_file(place.path().join(text)))?,
             )
         }
-        None => (look()?, Vec::new()),
+        None => (stat()?, Vec::new()),
     };
     Ok(ListedEntry {
         name: text.into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::folder::{Assembly, LAYER};
-use super::host_metadata::{EntryType, OpenFolder, look};
+use super::host_metadata::{EntryType, OpenFolder, read_metadata};
 use super::walk::Listing;
 use crate::fs::source::Tree;
 use crate::platform::nodes::{c_name, node_of};
@@ -41,7 +41,7 @@ pub fn single(path: &Path) -> Result<Tree> {
         name: text,
         fd,
     });
-    let found = look(
+    let found = read_metadata(
         &root,
         &c_name(name.as_encoded_bytes()).map_err(failed)?,
         FileType::Unknown,

@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 
 use super::FolderOptions;
 use super::folder::LAYER;
-use super::host_metadata::{EntryType, ListedEntry, OpenFolder, failed, look, xattrs_of};
+use super::host_metadata::{EntryType, ListedEntry, OpenFolder, failed, read_metadata, xattrs_of};
 use crate::fs::source::Stream;
 use crate::parallel::{self, Queue};
 use crate::platform::nodes::{self, HostNode};
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
                     .any(|(folder, left_out)| *folder == here.identity && **left_out == *name)
             };
             if !nodes::is_dots(name) && !left_out() {
-                found.push(look(place, name, entry.file_type())?);
+                found.push(read_metadata(place, name, entry.file_type())?);
             }
         }
         Ok(found)

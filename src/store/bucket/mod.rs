@@ -295,10 +295,10 @@ impl Objects for Bucket {
         key: &str,
         len: u64,
         fill: &FillBuffer<'_>,
-        go_on: &mut dyn FnMut() -> Result<()>,
+        confirm: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let path = self.path(key)?;
-        self.upload(key, &path, len, fill, go_on)
+        self.upload(key, &path, len, fill, confirm)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {
@@ -444,9 +444,9 @@ fn client(
         }
     }
     for (name, value) in &options.elsewhere {
-        let key: AmazonS3ConfigKey = name
-            .parse()
-            .map_err(|_| Error::invalid(LAYER, "unknown setting").named(name))?;
+        let key: AmazonS3ConfigKey = name.parse().map_err(|_| {
+            Error::invalid(LAYER, "unknown setting of the object store").named(name)
+        })?;
         builder = builder.with_config(key, value);
     }
     let built = builder.with_client_options(http).build();

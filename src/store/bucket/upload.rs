@@ -31,7 +31,7 @@ pub(super) fn gather(payload: &PutPayload, offset: usize, into: &mut [u8]) {
 }
 
 impl Bucket {
-    /// Uploads a large object. It becomes visible after its last part is stored and `go_on` agrees;
+    /// Uploads a large object. It becomes visible after its last part is stored and `confirm` agrees;
     /// an aborted upload leaves nothing.
     pub(super) fn upload(
         &self,
@@ -39,12 +39,12 @@ impl Bucket {
         path: &Path,
         len: u64,
         fill: &FillBuffer<'_>,
-        go_on: &mut dyn FnMut() -> Result<()>,
+        confirm: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let before = self.stat(key)?;
         let id = self.wait(key, self.s3().create_multipart(path))?;
         let done = self.pieces(key, path, &id, len, fill).and_then(|pieces| {
-            go_on()?;
+            confirm()?;
             match self.wait(key, self.s3().complete_multipart(path, &id, pieces)) {
                 // An earlier attempt may have completed the upload, and its response been lost.
                 Err(error) if error.kind() == Kind::NotFound => {

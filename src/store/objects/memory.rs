@@ -73,9 +73,9 @@ impl Objects for MemoryObjects {
         key: &str,
         len: u64,
         fill: &FillBuffer<'_>,
-        go_on: &mut dyn FnMut() -> Result<()>,
+        confirm: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        self.put_buffered(key, len, fill, go_on)
+        self.put_buffered(key, len, fill, confirm)
     }
 
     fn copy(&self, from: &str, to: &str) -> Result<()> {

@@ -43,14 +43,14 @@ pub trait Objects: fmt::Debug + Send + Sync {
 
     /// Stores `len` bytes as the whole object, atomically and durably, replacing an existing
     /// object. They need not fit into memory: `fill` is called for pieces of them, by several
-    /// threads concurrently. `go_on` is called after all pieces are stored: the object does not
+    /// threads concurrently. `confirm` is called after all pieces are stored: the object does not
     /// change before it succeeds, nor if any piece fails.
     fn put_large(
         &self,
         key: &str,
         len: u64,
         fill: &FillBuffer<'_>,
-        go_on: &mut dyn FnMut() -> Result<()>,
+        confirm: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()>;
 
     /// Makes `to` a copy of `from`, on the server's side, replacing an existing object.
@@ -95,10 +95,10 @@ pub trait ObjectsExt: Objects {
         key: &str,
         len: u64,
         fill: &FillBuffer<'_>,
-        go_on: &mut dyn FnMut() -> Result<()>,
+        confirm: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let bytes = SharedBytes::filled(len, fill)?;
-        go_on()?;
+        confirm()?;
         self.put_gathered(key, vec![bytes], Put::Replace).map(drop)
     }
 }

@@ -386,7 +386,7 @@ impl Shared {
     fn read(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<()> {
         match self.objects.read_at(key, offset, into)? {
             Some(n) if n == into.len() => Ok(()),
-            found => Err(self.moved_on(key, offset, found)),
+            found => Err(self.missing_object(key, offset, found)),
         }
     }
 

@@ -32,7 +32,7 @@ impl Shared {
             self.commit_names(log, dirty_names.into_iter().collect())
                 .map_err(|error| self.lose(error))?;
         }
-        self.settle(flushes)
+        self.record_written_back(flushes)
     }
 
     fn commit_names(&self, log: &mut Log, dirty_names: Vec<String>) -> Result<()> {

@@ -67,17 +67,17 @@ impl Remote {
 
     /// Makes a [draft](Self::draft) visible as the bundle, durably, in one commit.
     ///
-    /// `go_on` is called after everything is stored and before the commit: an error from it leaves
+    /// `confirm` is called after everything is stored and before the commit: an error from it leaves
     /// the draft a draft. [`Kind::Conflict`](crate::Kind) if another writer created a bundle there in the
     /// meantime.
-    pub fn publish(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
+    pub fn publish(&self, confirm: &dyn Fn() -> Result<()>) -> Result<()> {
         let shared = self.shared();
         let Some(draft) = shared.draft().clone() else {
             return Ok(());
         };
         // Steps that may run out of space come before anything is visible.
         shared.store_all()?;
-        go_on()?;
+        confirm()?;
         if let Draft::New(options) = draft {
             let heartbeat = shared.take_place(&options)?;
             *self.session.heartbeat.lock() = Some(heartbeat);

@@ -166,7 +166,7 @@ impl File {
                 }
                 (_, Some((n, _))) if n == len => Ok(()),
                 (Some(plain), _) => Err(shared.replaced(&key, plain, false)),
-                (None, found) => Err(shared.moved_on(&key, offset, found.map(|(n, _)| n))),
+                (None, found) => Err(shared.missing_object(&key, offset, found.map(|(n, _)| n))),
             }
         };
         let each = bytes

@@ -85,22 +85,22 @@ impl File {
         // Bounds the number of files followed, even if they are short.
         let rest = until.saturating_sub(len.max(MIN_RUN));
         if at >= len && rest > 0 {
-            self.go_on_after(shared, rest, run);
+            self.prefetch_next_band(shared, rest, run);
         }
     }
 
     /// Prefetches the first `rest` bytes of the next band.
-    fn go_on_after(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
+    fn prefetch_next_band(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
         let Some(name) = next_band(self.name()) else {
             return;
         };
-        let go_on = move |shared: &Arc<Shared>, next: &Arc<File>| {
+        let fetch_start = move |shared: &Arc<Shared>, next: &Arc<File>| {
             next.access_pattern().run.fetch_max(run, Ordering::Relaxed);
             next.fetch_until(shared, 0, rest, run);
         };
         let known = shared.names.live().get(&name).cloned();
         match known {
-            Some(NameState::Open(next)) => go_on(shared, &next),
+            Some(NameState::Open(next)) => fetch_start(shared, &next),
             Some(NameState::Gone) => {}
             // Opening it may need a request.
             Some(NameState::Known(_)) | None => {
@@ -108,7 +108,7 @@ impl File {
                     let helped = shared.clone();
                     shared.readers.begin(shared.connections + 1, move || {
                         if let Ok(Some(next)) = helped.open_to_fetch(&name) {
-                            go_on(&helped, &next);
+                            fetch_start(&helped, &next);
                         }
                     });
                 }

@@ -208,7 +208,7 @@ impl Shared {
     /// Returns the error about a plain object that is not the one in the commit.
     pub(super) fn replaced(&self, name: &str, plain: &Plain, is_there: bool) -> Error {
         if self.access == Access::ReadOnly {
-            return self.moved_on(name, 0, Some(0));
+            return self.missing_object(name, 0, Some(0));
         }
         let changed = if is_there {
             "was replaced"
@@ -224,13 +224,16 @@ impl Shared {
     }
 
     /// Returns the error about an object that is missing, or shorter than committed.
-    pub(super) fn moved_on(&self, key: &str, offset: u64, found: Option<usize>) -> Error {
+    pub(super) fn missing_object(&self, key: &str, offset: u64, found: Option<usize>) -> Error {
         if self.access == Access::ReadOnly {
             let message = "changed by its writer since it was opened; open the image again";
             return Error::conflict(LAYER, message).in_part(key);
         }
         match found {
-            Some(n) => Error::corrupt(LAYER, offset + n as u64, "unexpected end").in_part(key),
+            Some(n) => {
+                let message = "the object is shorter than committed";
+                Error::corrupt(LAYER, offset + n as u64, message).in_part(key)
+            }
             None => Error::not_found(LAYER, key),
         }
     }

@@ -182,7 +182,8 @@ impl Shared {
     /// Reads the manifest of a snapshot.
     pub(super) fn snapshot(&self, at: &SnapshotRef) -> Result<Document> {
         let key = at.manifest.key();
-        let bytes = read_all(&*self.objects, &key)?.ok_or_else(|| self.moved_on(&key, 0, None))?;
+        let bytes =
+            read_all(&*self.objects, &key)?.ok_or_else(|| self.missing_object(&key, 0, None))?;
         let manifest = Document::parse(&key, &bytes, Role::Manifest)?;
         if manifest.part != self.part {
             return Err(Error::corrupt(

@@ -83,13 +83,13 @@ impl Shared {
 
     /// Records that the store has the data of these local flushes. Without the record, a crash
     /// would bring old contents back.
-    pub(super) fn settle(&self, flushes: u64) -> Result<()> {
+    pub(super) fn record_written_back(&self, flushes: u64) -> Result<()> {
         let Some(cache) = &self.cache else {
             return Ok(());
         };
         cache
             .journal()
-            .settle(flushes)
+            .drop_flushed(flushes)
             .map_err(|error| self.lose(error))
     }
 

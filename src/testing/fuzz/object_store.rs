@@ -28,7 +28,7 @@ pub fn object_log(input: &[u8]) {
             assert!(objects.put(key, bytes, Put::Replace).is_ok());
         }
         if let Ok(remote) = Remote::open(Arc::new(objects.clone()), &RemoteOptions::default()) {
-            look(&remote);
+            read_all(&remote);
         }
         let mut count = 0;
         let listed = objects.list("", &mut |_, _| {
@@ -39,7 +39,7 @@ pub fn object_log(input: &[u8]) {
     }
 }
 
-fn look(remote: &Remote) {
+fn read_all(remote: &Remote) {
     let mut names = Vec::new();
     let listed = remote.list("", &mut |entry| {
         names.push(entry.name.to_owned());

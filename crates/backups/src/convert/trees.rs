@@ -80,7 +80,10 @@ impl<'a> Update<'a> {
             self.copier.progress.check()?;
             folders += 1;
             let entered = match folders > MAX_FOLDERS {
-                true => Err(Error::limit(LAYER, "too many folders")),
+                true => Err(Error::limit(
+                    LAYER,
+                    format!("more than {MAX_FOLDERS} folders to copy"),
+                )),
                 false => ancestors.enter(pair.new, pair.depth),
             };
             if let Err(error) = entered {
@@ -94,7 +97,7 @@ impl<'a> Update<'a> {
             self.remove(folder, &name)?;
         }
         for (target, source, path) in std::mem::take(&mut self.changed) {
-            let done = self.dress(target, source);
+            let done = self.copy_attributes(target, source);
             self.tolerate(done, &path)?;
         }
         Ok(())
@@ -297,7 +300,7 @@ impl<'a> Update<'a> {
     }
 
     /// Gives a folder the attributes of one of the source.
-    fn dress(&mut self, target: NodeId, source: NodeId) -> Copied<()> {
+    fn copy_attributes(&mut self, target: NodeId, source: NodeId) -> Copied<()> {
         let found = self
             .copier
             .from

@@ -74,7 +74,7 @@ impl NbdDisk {
 
     /// Sends a request and receives its reply: `data` follows the request, `into` is filled from
     /// the reply.
-    fn ask(
+    fn request(
         &self,
         command: Command,
         offset: u64,
@@ -122,7 +122,7 @@ impl NbdDisk {
 impl Drop for NbdDisk {
     fn drop(&mut self) {
         // The server sees the connection close in any case.
-        let _ = self.ask(Command::Disconnect, 0, 0, &[], &mut []);
+        let _ = self.request(Command::Disconnect, 0, 0, &[], &mut []);
     }
 }
 
@@ -145,7 +145,7 @@ impl BlockDevice for NbdDisk {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         for (n, piece) in buf.chunks_mut(MAX_REQUEST).enumerate() {
-            self.ask(
+            self.request(
                 Command::Read,
                 offset + (n * MAX_REQUEST) as u64,
                 piece.len() as u64,
@@ -159,7 +159,7 @@ impl BlockDevice for NbdDisk {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.info().check(LAYER, offset, buf.len() as u64)?;
         for (n, piece) in buf.chunks(MAX_REQUEST).enumerate() {
-            self.ask(
+            self.request(
                 Command::Write,
                 offset + (n * MAX_REQUEST) as u64,
                 piece.len() as u64,
@@ -183,7 +183,7 @@ impl BlockDevice for NbdDisk {
             match leave {
                 AfterDiscard::Zeros => self.write_at(at, &zeros[..done as usize])?,
                 AfterDiscard::Any if self.flags & SENDS_TRIM != 0 => {
-                    self.ask(Command::Trim, at, done, &[], &mut [])?
+                    self.request(Command::Trim, at, done, &[], &mut [])?
                 }
                 AfterDiscard::Any => {}
             }
@@ -197,7 +197,7 @@ impl BlockDevice for NbdDisk {
     }
 
     fn flush(&self) -> Result<()> {
-        self.ask(Command::Flush, 0, 0, &[], &mut [])
+        self.request(Command::Flush, 0, 0, &[], &mut [])
     }
 
     fn set_len(&self, _len: u64, _leave: AfterDiscard) -> Result<()> {

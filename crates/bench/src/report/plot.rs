@@ -46,7 +46,7 @@ fn step(series: &Series) -> &str {
     series.step.as_deref().unwrap_or_default()
 }
 
-fn look(looks: &SeriesStyles, series: &Series) -> SeriesStyle {
+fn style_of(looks: &SeriesStyles, series: &Series) -> SeriesStyle {
     looks.get(&series.label, step(series))
 }
 
@@ -87,7 +87,7 @@ fn speed_against_size(report: &Report, looks: &SeriesStyles, direction: Directio
     chart.left_axis(&y, "speed (bytes/s)", rate);
     chart.bottom_axis(&x, "size of the file (bytes)", decimal);
     for (n, series) in &series {
-        let look = look(looks, series);
+        let look = style_of(looks, series);
         for sample in samples(series, direction) {
             let data = format!(
                 " data-series=\"{n}\" data-direction=\"{direction}\" data-size=\"{}\" data-seconds=\"{}\"",
@@ -153,7 +153,7 @@ fn boxes(report: &Report, looks: &SeriesStyles, direction: Direction) -> Option<
     chart.bottom_rule("series, the fastest first");
     let step = (RIGHT - LEFT) / series.len() as f64;
     for (place, (_, series)) in series.iter().enumerate() {
-        let look = look(looks, series);
+        let look = style_of(looks, series);
         let speeds = sorted(&samples(series, direction).map(speed).collect::<Vec<_>>());
         let at = |share| quantile(&speeds, share).map_or(BOTTOM, |speed| y.place(speed));
         let x = LEFT + step * (place as f64 + 0.5);
@@ -220,7 +220,7 @@ fn ratios(report: &Report, looks: &SeriesStyles, direction: Direction) -> Option
     chart.bottom_rule("series, the fastest first");
     let step = (RIGHT - LEFT) / ratios.len() as f64;
     for (place, against) in ratios.iter().enumerate() {
-        let Some(look) = series(&against.label).map(|series| look(looks, series)) else {
+        let Some(look) = series(&against.label).map(|series| style_of(looks, series)) else {
             continue;
         };
         let (x, ratio) = (LEFT + step * (place as f64 + 0.4), against.ratio);

@@ -92,7 +92,7 @@ impl EraseKeys {
                     .in_file(image)
                     .hint("use --yes --yes to answer both questions"));
             }
-            if ask(question)? != *answer {
+            if prompt(question)? != *answer {
                 let message = format!("nothing was erased: the answer was not {answer:?}");
                 let error = Error::new(Kind::Undecided, "erase-keys", message);
                 return Err(error.in_file(image).into());
@@ -102,7 +102,7 @@ impl EraseKeys {
     }
 }
 
-fn ask(question: &str) -> io::Result<String> {
+fn prompt(question: &str) -> io::Result<String> {
     let mut answer = String::new();
     write!(io::stderr(), "{question}")?;
     io::stdin().lock().read_line(&mut answer)?;

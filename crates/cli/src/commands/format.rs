@@ -99,7 +99,7 @@ impl Format {
             let message = format!("{file_system} volumes cannot be encrypted");
             return Err(Failure::usage("--encrypt-volume", message).hint("use --fs apfs"));
         }
-        let address = source::whole(&self.volume)?;
+        let address = source::image_or_volume(&self.volume)?;
         let image = self.opening.change(&address.image, output)?;
         let keys = self
             .encrypting_volume

@@ -87,7 +87,7 @@ impl DisableJournal {
 }
 
 fn open(text: &OsString, opening: &OpenArgs, output: &Output) -> Outcome<(Image, Address)> {
-    let address = source::whole(text)?;
+    let address = source::image_or_volume(text)?;
     let image = opening.change(&address.image, output)?;
     Ok((image, address))
 }

@@ -109,7 +109,7 @@ impl Repair {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
         let assume = self.opening.assumptions()?;
-        let confirm = |losses: &[VolumeLosses]| Ok(ask(losses));
+        let confirm = |losses: &[VolumeLosses]| Ok(confirm_losses(losses));
         let is_asked = !self.dry_run
             && !output.json()
             && io::stdin().is_terminal()
@@ -190,7 +190,7 @@ fn texts(all: &[ErrorInfo]) -> Vec<String> {
 const SHOWN: usize = 10;
 
 /// Asks for permission to lose files.
-fn ask(losses: &[VolumeLosses]) -> bool {
+fn confirm_losses(losses: &[VolumeLosses]) -> bool {
     for LossInfo { message, .. } in LossInfo::certain(losses) {
         eprintln!("loss: {}", crate::text::printable(&message));
     }

@@ -90,7 +90,7 @@ struct ResizeReport {
 
 impl Resize {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        self.resize(&source::whole(&self.volume)?, output)
+        self.resize(&source::image_or_volume(&self.volume)?, output)
     }
 
     /// Resizes the image or volume at `address`, which is not a path in a volume or a snapshot.

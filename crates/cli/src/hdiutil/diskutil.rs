@@ -238,7 +238,10 @@ fn resize(call: &Call) -> Outcome {
         opening: call.opening(),
         ..Resize::default()
     }
-    .resize(&source::whole(call.image().as_ref())?, &call.output)
+    .resize(
+        &source::image_or_volume(call.image().as_ref())?,
+        &call.output,
+    )
 }
 
 fn chpass(call: &Call) -> Outcome {

@@ -65,7 +65,7 @@ fn run(call: &Call) -> Outcome {
     };
     let address = Address {
         volume,
-        ..source::whole(call.image().as_ref())?
+        ..source::image_or_volume(call.image().as_ref())?
     };
     Resize {
         size,

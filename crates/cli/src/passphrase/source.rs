@@ -67,7 +67,7 @@ impl Source {
             }
             // An empty line means that the passphrase is not known.
             Self::Terminal if io::stdin().is_terminal() => {
-                Ok(Some(ask(question)?).filter(|typed| !typed.is_empty()))
+                Ok(Some(prompt(question)?).filter(|typed| !typed.is_empty()))
             }
             Self::Terminal => Ok(None),
         }
@@ -80,7 +80,7 @@ impl Source {
             return Err(Error::invalid(what, "empty"));
         }
         if let (Self::Terminal, Some(chosen)) = (self, &chosen)
-            && *ask(&format!("{what} again: "))? != **chosen
+            && *prompt(&format!("{what} again: "))? != **chosen
         {
             return Err(Error::invalid(
                 what,
@@ -91,7 +91,7 @@ impl Source {
     }
 }
 
-fn ask(question: &str) -> Result<Secret> {
+fn prompt(question: &str) -> Result<Secret> {
     let typed = rpassword::prompt_password(question).map_err(|error| failed("terminal", error))?;
     Ok(Secret::new(typed.into_bytes()))
 }

@@ -94,7 +94,9 @@ impl Recipe {
             "filename" | "output" => self.output = Some(value.path()?),
             "format" => self.format = Some(value.parse()?),
             "filesystem" | "fs" => self.fs = Some(value.parse()?),
-            "compression-level" | "level" => self.level = value.some(|value| value.whole(9))?,
+            "compression-level" | "level" => {
+                self.level = value.some(|value| value.number_up_to(9))?
+            }
             "size" => self.size = value.some(Value::size)?,
             "license" | "licence" => self.license(&value)?,
             "folder" => self.items.insert(0, Item::Contents(value.path()?)),

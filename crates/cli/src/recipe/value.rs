@@ -76,7 +76,7 @@ impl<'a> Value<'a> {
     }
 
     /// Returns a whole number from 1.
-    pub(super) fn whole(&self, most: u8) -> Result<u8> {
+    pub(super) fn number_up_to(&self, most: u8) -> Result<u8> {
         let number = self
             .json
             .as_u64()

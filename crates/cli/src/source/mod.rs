@@ -567,7 +567,7 @@ pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
 }
 
 /// Reads an address that names an image or a volume of it, as a whole.
-pub(crate) fn whole(text: &OsStr) -> Outcome<Address> {
+pub(crate) fn image_or_volume(text: &OsStr) -> Outcome<Address> {
     let address = address(text)?;
     let part = match (&address.path, &address.snapshot) {
         (Some(_), _) => "in a volume",

@@ -134,7 +134,7 @@ mod tests {
         all
     }
 
-    fn whole(len: usize, stream: &[u8]) -> Result<Vec<u8>, &'static str> {
+    fn decoded(len: usize, stream: &[u8]) -> Result<Vec<u8>, &'static str> {
         let mut plain = vec![0; len];
         decode(stream, &mut plain)
             .map(|()| plain)
@@ -148,7 +148,7 @@ mod tests {
     fn blocks_share_their_history() {
         let first = frame(PACKED, 26, Some(11), &BLOCK);
         assert_eq!(
-            whole(26, &[&first[..], END].concat()).unwrap(),
+            decoded(26, &[&first[..], END].concat()).unwrap(),
             b"abcdabcdabcdabcdabcdabcdxy"
         );
         // A plain block, and a match that reaches back over it into the first.
@@ -156,7 +156,7 @@ mod tests {
         let last = frame(PACKED, 6, Some(4), &[0x02, 5, 0, 0x00]);
         let all = [&first[..], &plain, &last, END, b"ignored"].concat();
         assert_eq!(
-            whole(35, &all).unwrap(),
+            decoded(35, &all).unwrap(),
             b"abcdabcdabcdabcdabcdabcdxy123xy123x"
         );
         for (len, stream, why) in [
@@ -167,7 +167,7 @@ mod tests {
             (6, &[&last[..], END].concat(), BROKEN),
             (1 << 20, &frame(PLAIN, u32::MAX, None, b"1"), TOO_LONG),
         ] {
-            assert_eq!(whole(len, stream).unwrap_err(), why, "{len}");
+            assert_eq!(decoded(len, stream).unwrap_err(), why, "{len}");
         }
     }
 
@@ -191,9 +191,9 @@ mod tests {
         #[test]
         fn nonsense_is_survived(block in prop::collection::vec(any::<u8>(), 0..300), made in 0u32..600) {
             let stream = [frame(PACKED, made, Some(block.len() as u32), &block), END.to_vec()].concat();
-            let _ = whole(made as usize, &stream);
-            let _ = whole(500, &stream);
-            let _ = whole(500, &block);
+            let _ = decoded(made as usize, &stream);
+            let _ = decoded(500, &stream);
+            let _ = decoded(500, &block);
             let _ = decode_framed_or_raw(&block, &mut vec![0; made as usize]);
         }
     }

@@ -181,14 +181,14 @@ mod tests {
         let flushes = DriveFlushes::default();
         let calls = AtomicUsize::new(0);
         let (first_begins, begun) = mpsc::channel();
-        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let (proceed, may_proceed) = mpsc::channel::<()>();
         thread::scope(|scope| {
             let (flushes, calls) = (&flushes, &calls);
             let first = scope.spawn(move || {
                 flushes.flush(1, || {
                     calls.fetch_add(1, Ordering::SeqCst);
                     first_begins.send(()).unwrap();
-                    may_go_on.recv().unwrap();
+                    may_proceed.recv().unwrap();
                     Ok(())
                 })
             });
@@ -213,7 +213,7 @@ mod tests {
                 thread::yield_now();
             }
             assert_eq!(flushes.flush(2, || Ok(())), Ok(()), "another drive");
-            go_on.send(()).unwrap();
+            proceed.send(()).unwrap();
             assert_eq!(first.join().unwrap(), Ok(()));
             for waited in further {
                 assert_eq!(waited.join().unwrap(), Err(Errno::IO));

@@ -118,29 +118,29 @@ fn xattr_list(node: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
         Err(error) if super::host::is_unsupported(error) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     }
-    whole(
+    read_value(
         || rustix::fs::flistxattr_query(node),
         |buf| rustix::fs::flistxattr(node, buf),
     )
 }
 
 fn xattr_value(node: BorrowedFd<'_>, host_name: &str) -> io::Result<Vec<u8>> {
-    whole(
+    read_value(
         || rustix::fs::fgetxattr_query(node, host_name),
         |buf| rustix::fs::fgetxattr(node, host_name, buf),
     )
 }
 
-/// Reads a value whose length `ask` returns. A buffer that is too small is an error,
+/// Reads a value whose length `query_len` returns. A buffer that is too small is an error,
 /// but macOS fills it with the beginning of a resource fork: so the buffer is a byte larger than the
 /// length, and what fills it has grown meanwhile.
-fn whole(
-    mut ask: impl FnMut() -> rustix::io::Result<usize>,
+fn read_value(
+    mut query_len: impl FnMut() -> rustix::io::Result<usize>,
     mut read: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> io::Result<Vec<u8>> {
     const MAX_LIST_LEN: usize = 1 << 30;
     loop {
-        let length = ask()?;
+        let length = query_len()?;
         if length > MAX_LIST_LEN {
             let what = format!("the value has {length} bytes: the maximum is {MAX_LIST_LEN}");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
@@ -240,7 +240,7 @@ mod tests {
         let value: Vec<u8> = (0..300_000_u32).map(|at| at as u8).collect();
         for (cuts, length) in [(true, 300_000), (true, 65_536), (true, 0), (false, 300_000)] {
             let value = &value[..length];
-            let read = whole(|| Ok(length), |buf| attribute(value, cuts, buf)).unwrap();
+            let read = read_value(|| Ok(length), |buf| attribute(value, cuts, buf)).unwrap();
             assert!(read == value, "{cuts} {length}: {}", read.len());
         }
     }
@@ -250,15 +250,15 @@ mod tests {
         let value: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
         for cuts in [true, false] {
             let mut lengths = [1000, value.len()].into_iter();
-            let read = whole(
+            let read = read_value(
                 || Ok(lengths.next().unwrap()),
                 |buf| attribute(&value, cuts, buf),
             );
             assert!(read.unwrap() == value);
             assert_eq!(lengths.next(), None, "it is asked twice");
         }
-        let long = whole(|| Ok(usize::MAX), |_| unreachable!("nothing is read"));
+        let long = read_value(|| Ok(usize::MAX), |_| unreachable!("nothing is read"));
         assert_eq!(long.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert!(whole(|| Err(Errno::IO), |_| Ok(0)).is_err());
+        assert!(read_value(|| Err(Errno::IO), |_| Ok(0)).is_err());
     }
 }

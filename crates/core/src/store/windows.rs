@@ -380,7 +380,7 @@ impl Local {
     }
 
     /// Returns the path and the metadata of a name without following links. `None`: nothing has it.
-    fn look(&self, name: &str) -> Result<Option<(PathBuf, Metadata)>> {
+    fn metadata_of(&self, name: &str) -> Result<Option<(PathBuf, Metadata)>> {
         let mut path = self.root.clone();
         let mut found = None;
         for part in name.split('/') {
@@ -419,7 +419,7 @@ impl Local {
         }
         let path = match folder {
             "" => self.root.clone(),
-            folder => match self.look(folder)? {
+            folder => match self.metadata_of(folder)? {
                 Some((path, _)) => path,
                 None => return Ok(()),
             },
@@ -461,7 +461,7 @@ impl Store for Local {
         if mode != Open::Read {
             return Err(refused(&self.host_path(name)));
         }
-        let Some((path, _)) = self.look(name)? else {
+        let Some((path, _)) = self.metadata_of(name)? else {
             return Ok(None);
         };
         let file = LocalFile::open(path, mode)?;
@@ -474,7 +474,7 @@ impl Store for Local {
 
     fn stat(&self, name: &str) -> Result<Option<Meta>> {
         check_name(name)?;
-        let found = self.look(name)?.filter(|(_, meta)| meta.is_file());
+        let found = self.metadata_of(name)?.filter(|(_, meta)| meta.is_file());
         Ok(found.map(|(_, meta)| meta_of(&meta)))
     }
 
@@ -509,7 +509,7 @@ impl Store for Local {
         if mode == Lock::Exclusive {
             return Err(refused(&self.host_path(name)));
         }
-        let Some((path, _)) = self.look(name)? else {
+        let Some((path, _)) = self.metadata_of(name)? else {
             return Ok(Guard::nothing());
         };
         let file =

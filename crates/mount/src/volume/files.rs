@@ -146,7 +146,7 @@ impl OpenFile {
 
     /// Assigns the contents their place in the volume, as the end of the last handle does. They are opened
     /// again on demand.
-    pub(super) fn settle(&self) {
+    pub(super) fn close_contents(&self) {
         *self.contents.write() = Contents::default();
     }
 

@@ -294,7 +294,7 @@ impl Filesystem for VolumeFs {
         }
         match self.handles.file(fh) {
             Ok(file) => {
-                file.settle();
+                file.close_contents();
                 reply.ok();
             }
             Err(errno) => reply.error(errno),

@@ -49,7 +49,7 @@ pub fn have_in(folder: &dyn HostStore, bundle: &str, progress: &dyn Progress) ->
     let shelf = Shelf::at(folder.elsewhere(&folder.host_path(bundle)));
     let mut have = BTreeSet::new();
     for state in shelf.list()? {
-        if let Some(manifest) = state.whole() {
+        if let Some(manifest) = state.manifest() {
             have.extend(manifest.files.values().map(|file| file.hash.clone()));
         }
     }
@@ -118,7 +118,7 @@ pub fn receive_in(
     let size = new.contents(input, progress)?;
     if let Some(other) = states.iter().find(|state| state.id == id) {
         let is_same = |other: &Manifest| other.has_same_files(&manifest);
-        return match other.whole().is_some_and(is_same) {
+        return match other.manifest().is_some_and(is_same) {
             true => Ok(new.done(id, size, manifest.files.len() as u64)),
             false => {
                 let message = "another state has this name";
@@ -190,7 +190,7 @@ fn known(states: &[State]) -> BTreeMap<String, String> {
     let mut known = BTreeMap::new();
     for state in states {
         for (name, file) in state
-            .whole()
+            .manifest()
             .into_iter()
             .flat_map(|manifest| &manifest.files)
         {

@@ -143,7 +143,8 @@ pub(super) fn choose(shelf: &Shelf, id: Option<&str>) -> Result<(String, Manifes
     }
     let states = shelf.list()?;
     let newest = states.iter().rev().find(|state| state.is_sound());
-    let newest = newest.and_then(|state: &State| Some((state.id.clone(), state.whole()?.clone())));
+    let newest =
+        newest.and_then(|state: &State| Some((state.id.clone(), state.manifest()?.clone())));
     newest.ok_or_else(|| {
         let message = match states.is_empty() {
             true => "the bundle has no states",

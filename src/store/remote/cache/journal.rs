@@ -265,7 +265,7 @@ impl Journal {
 
     /// Drops the records up to a flush, whose data is in the store; data changed since may be there
     /// too.
-    pub(in super::super) fn settle(&mut self, flush: u64) -> Result<()> {
+    pub(in super::super) fn drop_flushed(&mut self, flush: u64) -> Result<()> {
         let settled = self
             .names
             .values()

@@ -58,7 +58,7 @@ impl States {
         let mut states = Vec::new();
         for state in shelf.list()? {
             let mut json = StateJson::new(&state, shelf.path(&state.id).display().to_string());
-            if let (true, Some(manifest)) = (self.verify, state.whole()) {
+            if let (true, Some(manifest)) = (self.verify, state.manifest()) {
                 let damaged = shelf.verify(&state.id, manifest, &bar)?;
                 if let Some(first) = damaged.first() {
                     json.condition = "damaged";
@@ -117,7 +117,7 @@ impl StateJson {
             ),
             Condition::Unreadable(error) => ("unreadable", Some(error.to_string())),
         };
-        let whole = state.whole();
+        let whole = state.manifest();
         Self {
             name: state.id.clone(),
             path,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::platform::nodes;
 use bandsaw::{Error, Kind};
 
-use super::{FileOptions, LAYER, compress, failed, make_parents, say};
+use super::{FileOptions, LAYER, compress, failed, make_parents, print_copied};
 use crate::failure::Outcome;
 use crate::new_file;
 
@@ -98,7 +98,7 @@ impl Copy {
     /// Copies a file or a symbolic link to a name that is free.
     fn leaf(&self, from: &Path, to: &Path, meta: &fs::Metadata) -> Outcome {
         if self.files.named {
-            say(from);
+            print_copied(from);
         }
         if meta.is_symlink() {
             let target = fs::read_link(from).map_err(|error| failed("read", error, from))?;

@@ -133,7 +133,7 @@ fn cpio() -> crate::failure::Failure {
 }
 
 /// Names a file that is copied next.
-fn say(path: &Path) {
+fn print_copied(path: &Path) {
     eprintln!("copying file {}", path.display());
 }
 

@@ -20,7 +20,7 @@ use zip::write::FullFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::copy::is_inside;
-use super::{ArchiveOptions, FileOptions, compress, failed, make_parents, say};
+use super::{ArchiveOptions, FileOptions, compress, failed, make_parents, print_copied};
 use crate::commands::create::epoch;
 use crate::failure::Outcome;
 use crate::new_file::{self, NewFile};
@@ -82,7 +82,7 @@ impl Writer<'_> {
         };
         let wrong = |error| wrong(error, path);
         if self.options.named && !meta.is_dir() {
-            say(path);
+            print_copied(path);
         }
         if meta.is_symlink() {
             let target = fs::read_link(path).map_err(|error| failed("read", error, path))?;
@@ -364,7 +364,7 @@ impl Extractor<'_> {
 
     fn leaf(&mut self, item: &Item, double: Option<usize>, to: &Path) -> Outcome {
         if self.files.named {
-            say(&item.path);
+            print_copied(&item.path);
         }
         let attributes = self.attributes(double)?;
         let from = self.from;

@@ -66,7 +66,7 @@ impl Attributes {
         };
         self.own(&key, &parsed);
         if let AttributeRecord::Extents(extents) = parsed {
-            return self.go_on(&key, extents, forks, report);
+            return self.continue_value(&key, extents, forks, report);
         }
         self.close(report);
         if key.start_block != 0 {
@@ -128,7 +128,7 @@ impl Attributes {
     }
 
     /// Processes an extents record of the value seen last.
-    fn go_on(
+    fn continue_value(
         &mut self,
         key: &AttributeKey<'_>,
         extents: &ExtentsRaw,

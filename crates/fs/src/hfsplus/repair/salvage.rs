@@ -304,7 +304,11 @@ impl Salvage<'_> {
     /// Opens the tree's file at the location in the primary header, otherwise at that in the
     /// alternate.
     pub(super) fn file(&self, id: Cnid, name: &'static str) -> Result<Option<ForkDevice>> {
-        let overflow = Overflow::open(self.space, &self.whole(self.header.raw.extents_file)).ok();
+        let overflow = Overflow::open(
+            self.space,
+            &self.with_full_size(self.header.raw.extents_file),
+        )
+        .ok();
         let fork_in = |raw: &VolumeHeaderRaw| -> ForkRaw {
             match id {
                 Cnid::EXTENTS => raw.extents_file,
@@ -314,7 +318,7 @@ impl Salvage<'_> {
             }
         };
         for raw in std::iter::once(&self.header.raw).chain(self.alternate) {
-            let fork = self.whole(fork_in(raw));
+            let fork = self.with_full_size(fork_in(raw));
             if fork.total_blocks.get() == 0 {
                 continue;
             }
@@ -333,7 +337,7 @@ impl Salvage<'_> {
 
     /// Returns a fork extended to all of its blocks: trees fill theirs, and the recorded size may
     /// be damaged.
-    fn whole(&self, fork: ForkRaw) -> ForkRaw {
+    fn with_full_size(&self, fork: ForkRaw) -> ForkRaw {
         let size = u64::from(fork.total_blocks.get()) * u64::from(self.header.block_size);
         ForkRaw {
             logical_size: size.into(),

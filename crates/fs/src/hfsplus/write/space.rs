@@ -61,7 +61,7 @@ impl Volume {
             }
         }
         if let Some(last) = taken.last().filter(|_| grain == 1) {
-            self.go_on_behind(*last);
+            self.search_after(*last);
         }
         Ok(taken)
     }
@@ -93,7 +93,7 @@ impl Volume {
                     .allocate_ahead(fork.owner(), blocks, ahead, end, next)?
             {
                 self.header().count_used(blocks);
-                self.go_on_behind(taken);
+                self.search_after(taken);
                 return Ok(vec![taken]);
             }
         }
@@ -102,7 +102,7 @@ impl Volume {
     }
 
     /// Sets the start of the next search to the block after `last`.
-    fn go_on_behind(&mut self, last: Extent) {
+    fn search_after(&mut self, last: Extent) {
         if last.end() < u64::from(self.read.header.total_blocks) {
             self.header().next_allocation = narrow::<u32>(last.end()).into();
         }
