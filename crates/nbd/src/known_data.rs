@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bandsaw::size::to_usize;
+
 /// Granularity of the cache, in bytes.
 const GRAIN: u64 = 1 << 20;
 /// Number of cached grains: those of 4 GiB.
@@ -28,7 +30,7 @@ impl Default for KnownData {
 
 impl KnownData {
     fn slot(&self, grain: u64) -> &AtomicU64 {
-        &self.slots[(grain % SLOTS as u64) as usize]
+        &self.slots[to_usize(grain % SLOTS as u64)]
     }
 
     /// Returns true if all of `range`, which is not empty, is known to be data.

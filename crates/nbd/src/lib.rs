@@ -30,6 +30,14 @@
 //! Threads use blocking I/O; there is no async runtime. Memory per connection and the number of
 //! connections are limited.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod buffers;
 mod busy_poll;

@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use bandsaw::size::narrow;
 use rustix::io::retry_on_intr;
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{
@@ -106,7 +107,9 @@ impl Family {
 }
 
 fn message(family: u16, command: u8, attributes: &Attributes) -> Vec<u8> {
-    let mut bytes = ((HEAD + attributes.0.len()) as u32).to_ne_bytes().to_vec(); // a few attributes
+    let mut bytes = narrow::<u32>(HEAD + attributes.0.len())
+        .to_ne_bytes()
+        .to_vec(); // a few attributes
     bytes.extend(family.to_ne_bytes());
     bytes.extend((REQUEST | ACKNOWLEDGE).to_ne_bytes());
     bytes.extend([0; 8]);
@@ -144,7 +147,7 @@ fn parse(mut messages: &[u8], reply: &mut Attributes) -> Option<io::Result<()>> 
 impl Attributes {
     /// Adds an attribute, whose value must be short.
     pub(crate) fn put(&mut self, kind: u16, value: &[u8]) {
-        self.0.extend(((4 + value.len()) as u16).to_ne_bytes());
+        self.0.extend(narrow::<u16>(4 + value.len()).to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
         self.0.extend(value);
         self.0.resize(self.0.len().next_multiple_of(4), 0);

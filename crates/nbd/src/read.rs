@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 
 use bandsaw::device::{ExtentKind, FileRange};
+use bandsaw::size::{narrow, to_usize};
 
 use crate::buffers::Buffer;
 use crate::coalesce::TOGETHER;
@@ -145,7 +146,7 @@ impl Session<'_> {
                     request.cookie,
                     end == range.end,
                     at,
-                    (end - at) as u32,
+                    narrow(end - at),
                 );
                 if end == range.end {
                     return Ok(());
@@ -179,7 +180,7 @@ impl Session<'_> {
                         request.cookie,
                         is_all,
                         run.start,
-                        (run.end - run.start) as u32,
+                        narrow(run.end - run.start),
                     );
                     match self.send_file_range(run.clone(), file_range, is_all)? {
                         Ok(()) if is_all => return Ok(()),
@@ -211,7 +212,7 @@ impl Session<'_> {
     /// Reads a part of a request, and sends it as a chunk. Returns `false` if that failed, and the request is refused.
     fn send_piece(&mut self, request: &Request, run: Range<u64>) -> io::Result<bool> {
         let connection = self.connection;
-        let len = (run.end - run.start) as u32;
+        let len: u32 = narrow(run.end - run.start);
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(scratch.len().max(len as usize), 0);
         let into = &mut scratch[..len as usize];
@@ -317,10 +318,10 @@ fn by_copying(
     promised: bool,
 ) -> io::Result<Result<(), ErrorReply>> {
     let mut at = range.start;
-    let mut piece = vec![0; PIECE.min(range.end - range.start) as usize];
+    let mut piece = vec![0; to_usize(PIECE.min(range.end - range.start))];
     let mut done = Ok(());
     while at < range.end {
-        let len = (range.end - at).min(piece.len() as u64) as usize;
+        let len = to_usize((range.end - at).min(piece.len() as u64));
         let bytes = &mut piece[..len];
         if done.is_ok() {
             done = connection
@@ -375,7 +376,7 @@ pub(crate) fn run_on_worker(connection: &Connection, request: &Request, mut buff
             }
         };
         let last = end == range.end;
-        let len = (end - at) as u32;
+        let len: u32 = narrow(end - at);
         if kind != ExtentKind::Data {
             hole_chunk(&mut head, request.cookie, last, at, len);
             at = end;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use bandsaw::device::{AfterDiscard, BlockDevice, ExtentKind, zeros};
+use bandsaw::size::to_usize;
 use bandsaw::{Error, Kind, Result};
 
 use crate::connection::{Connection, ErrorReply};
@@ -151,11 +152,11 @@ fn is_fast(device: &dyn BlockDevice, range: Range<u64>) -> Result<bool> {
 }
 
 fn fill(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
-    let zeros = zeros((range.end - range.start).min(MAX_ZEROS) as usize)?;
+    let zeros = zeros(to_usize((range.end - range.start).min(MAX_ZEROS)))?;
     let mut at = range.start;
     while at < range.end {
         let piece = (range.end - at).min(MAX_ZEROS);
-        device.write_at(at, &zeros[..piece as usize])?;
+        device.write_at(at, &zeros[..to_usize(piece)])?;
         at += piece;
     }
     Ok(())
@@ -177,7 +178,7 @@ fn cache(device: &dyn BlockDevice, range: Range<u64>) -> Result<()> {
                 // Reading fills the cache of the layer that decodes, if it has one.
                 piece.resize(1 << 20, 0);
                 let len = (end - at).min(1 << 20);
-                device.read_at(at, &mut piece[..len as usize])?;
+                device.read_at(at, &mut piece[..to_usize(len)])?;
                 len
             }
         };

@@ -8,6 +8,8 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use bandsaw::size::to_usize;
+
 use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::handshake::protocol;
@@ -193,7 +195,7 @@ impl Input {
     /// Discards the next bytes.
     fn skip(&mut self, channel: &Channel, mut count: u64) -> io::Result<()> {
         while count > 0 {
-            let piece = count.min(INPUT as u64 / 2) as usize;
+            let piece = to_usize(count.min(INPUT as u64 / 2));
             self.take(channel, piece)?;
             count -= piece as u64;
         }

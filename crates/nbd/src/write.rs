@@ -11,6 +11,7 @@ use crate::reply_queue::Reply;
 use crate::requests::durable;
 use crate::transmission::Session;
 use crate::worker_pool::Job;
+use bandsaw::size::to_usize;
 use bandsaw::sync::Mutex;
 
 /// Piece size in bytes of writes by the receiving thread: a piece stays in the processor's cache,
@@ -44,8 +45,8 @@ impl Session<'_> {
         let mut at = range.start;
         while at < range.end {
             let end = piece_end(at, range.end, PIECE);
-            self.flush_before((end - at) as usize)?;
-            let bytes = self.input.take(&connection.channel, (end - at) as usize)?;
+            self.flush_before(to_usize(end - at))?;
+            let bytes = self.input.take(&connection.channel, to_usize(end - at))?;
             // After a failure the rest of the data is still received: the next request follows it.
             if done.is_ok() {
                 done = connection
@@ -66,7 +67,7 @@ impl Session<'_> {
     fn queue_write(&mut self, request: &Request) -> io::Result<()> {
         let range = request.range();
         let pieces = (range.end - 1) / WORKER_PIECE - range.start / WORKER_PIECE + 1;
-        let left = AtomicUsize::new(pieces as usize);
+        let left = AtomicUsize::new(to_usize(pieces));
         let pending = Arc::new(Pending {
             request: *request,
             left,
@@ -75,8 +76,8 @@ impl Session<'_> {
         let mut at = range.start;
         while at < range.end {
             let end = piece_end(at, range.end, WORKER_PIECE);
-            self.flush_before((end - at) as usize)?;
-            let mut bytes = self.connection.buffers.take((end - at) as usize);
+            self.flush_before(to_usize(end - at))?;
+            let mut bytes = self.connection.buffers.take(to_usize(end - at));
             self.input.read(&self.connection.channel, &mut bytes)?;
             self.worker_pool.submit(
                 self.connection,
