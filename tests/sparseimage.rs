@@ -53,12 +53,13 @@ fn slots(file: &Memory) -> Vec<u32> {
 /// Returns the problems found by `check`, most severe first.
 fn problems(file: &dyn BlockDevice) -> Vec<(Severity, String)> {
     let bytes = file.read_vec(0, file.info().len as usize).unwrap();
+    problems_of(&(Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>))
+}
+
+/// Like [`problems`], without a copy of the file.
+fn problems_of(file: &Arc<dyn BlockDevice>) -> Vec<(Severity, String)> {
     let mut problems = Problems::default();
-    let ended = sparseimage::check(
-        &(Arc::new(Memory::read_only(bytes)) as Arc<dyn BlockDevice>),
-        &mut problems,
-        &Silent,
-    );
+    let ended = sparseimage::check(file, &mut problems, &Silent);
     let ended = ended
         .err()
         .map(|error| (Severity::Damage, error.to_string()));
@@ -140,7 +141,7 @@ fn survival(len: u64, band_size: u64, filled: usize) -> Survival<'static> {
             let file = store
                 .open("disk.sparseimage", Open::Write)?
                 .expect("the file");
-            let damage = problems(&*file)
+            let damage = problems_of(&file)
                 .into_iter()
                 .find(|(severity, _)| *severity == Severity::Damage);
             assert_eq!(damage, None, "check");
