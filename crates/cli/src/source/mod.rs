@@ -143,6 +143,7 @@ impl OpenArgs {
 
     /// Opens an image for reading like [`read`](Self::read), and contents of no known format as a raw
     /// disk: for verbs that search the disk.
+    #[cfg(feature = "evidence")]
     pub(crate) fn read_disk(&self, image: &ImagePath, output: &Output) -> Outcome<Image> {
         let opened = match self.open(image, Access::ReadOnly) {
             Err(failure) if failure.reason() == Some(Reason::UnknownFormat) => {
