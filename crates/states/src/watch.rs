@@ -26,18 +26,18 @@ use crate::status::{Status, status};
 const LAYER: &str = "watch";
 
 /// The files that clients of the server have open.
-#[derive(Debug, Clone, Copy)]
-pub enum ClientUse<'a> {
+#[derive(Debug)]
+pub enum ClientUse {
     /// The server was not asked: only locks tell.
     NotAsked,
     /// The server's answer.
-    Known(&'a OpenFiles),
+    Known(OpenFiles),
     /// The server was asked and did not answer: no bundle is compacted or gets other bands.
     Unknown,
 }
 
-impl<'a> ClientUse<'a> {
-    fn open_files(self) -> Option<&'a OpenFiles> {
+impl ClientUse {
+    fn open_files(&self) -> Option<&OpenFiles> {
         match self {
             Self::Known(files) => Some(files),
             Self::NotAsked | Self::Unknown => None,
@@ -66,7 +66,7 @@ pub struct WatchOptions<'a> {
     /// The folder in which sound bundles are remembered. `None`: they are not.
     pub cache: Option<PrivateCache>,
     /// The use of bundles by clients of the server.
-    pub clients: ClientUse<'a>,
+    pub clients: &'a ClientUse,
     /// The folder of kept states, instead of the bundle.
     pub states: Option<&'a Path>,
     /// Keep a state of a sound bundle that has changed.
@@ -99,8 +99,10 @@ impl fmt::Debug for WatchOptions<'_> {
 pub struct WatchedBundle {
     /// The verdict.
     pub verdict: BundleVerdict,
-    /// The reason of the verdict.
+    /// The reason of the verdict, if it is in the bundle.
     pub message: Option<String>,
+    /// The next step for the bundle and its states, if it is the reason that they need attention.
+    pub status: Option<Status>,
     /// The state that was kept.
     pub state: Option<String>,
     /// The states that were removed.
@@ -178,6 +180,7 @@ impl Watch<'_, '_> {
         let next = status(&self.bundle, &self.shelf)?;
         if next.needs_attention() {
             found.verdict = BundleVerdict::NeedsAttention;
+            found.status = Some(next);
             return Ok(found);
         }
         match options.keep {

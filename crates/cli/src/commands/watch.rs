@@ -133,42 +133,21 @@ fn bytes(key: &str, value: Option<&str>) -> bandsaw::Result<Option<u64>> {
         .map_err(|error| Error::invalid("watch", format!("{key}: {error}")))
 }
 
-/// The use of bundles by clients of the server.
-#[derive(Default)]
-struct Clients {
-    /// The files that they have open, if Samba was asked.
-    open_files: Option<OpenFiles>,
-    /// True if Samba should have told, and did not: then no bundle is changed.
-    unknown: bool,
-}
-
-impl Clients {
-    fn query(config: &Config, output: &Output) -> Self {
-        match config.smbstatus.then(OpenFiles::query).transpose() {
-            Ok(open_files) => Self {
-                open_files,
-                unknown: false,
-            },
-            Err(error) => {
-                output.warn(&format!(
-                    "Samba was not asked which files are open, so no bundle is compacted or gets other \
-                     bands: {error}"
-                ));
-                Self {
-                    open_files: None,
-                    unknown: true,
-                }
-            }
-        }
+/// Returns the use of bundles by clients of the server, as Samba tells.
+fn client_use(config: &Config, output: &Output) -> ClientUse {
+    if !config.smbstatus {
+        return ClientUse::NotAsked;
     }
-
-    fn in_library(&self) -> ClientUse<'_> {
-        match &self.open_files {
-            Some(files) => ClientUse::Known(files),
-            None if self.unknown => ClientUse::Unknown,
-            None => ClientUse::NotAsked,
-        }
-    }
+    OpenFiles::query().map_or_else(
+        |error| {
+            output.warn(&format!(
+                "Samba was not asked which files are open, so no bundle is compacted or gets other \
+                 bands: {error}"
+            ));
+            ClientUse::Unknown
+        },
+        ClientUse::Known,
+    )
 }
 
 fn a_day() -> u32 {
@@ -211,7 +190,7 @@ impl Watch {
         let bar = Bar::new(output);
         loop {
             let began = Instant::now();
-            let clients = Clients::query(&config, output);
+            let clients = client_use(&config, output);
             let done = self.round(&config, &clients, &bar)?;
             let worst = done.bundles.iter().map(|bundle| bundle.verdict).max();
             output.result(&done, |out| {
@@ -282,7 +261,7 @@ impl Watch {
         Ok(config)
     }
 
-    fn round(&self, config: &Config, clients: &Clients, bar: &Bar) -> Outcome<WatchReport> {
+    fn round(&self, config: &Config, clients: &ClientUse, bar: &Bar) -> Outcome<WatchReport> {
         let mut found: Vec<_> = config.bundles.iter().cloned().map(Ok).collect();
         for folder in &config.folders {
             found.extend(bundles_in(folder));
@@ -295,7 +274,7 @@ impl Watch {
             opening: &opening,
             keys: Some(self.opening.keys()),
             cache: private_cache::open(),
-            clients: clients.in_library(),
+            clients,
             states: config.states.as_deref(),
             keep: config.keep.then_some(KeepPolicy {
                 whole_copy: config.whole_copy,
@@ -331,8 +310,9 @@ impl Watch {
 
 /// Returns the entry of a bundle in the report.
 fn entry(path: &Path, found: WatchedBundle) -> Watched {
-    let attention = found.verdict == BundleVerdict::NeedsAttention;
-    let advice = attention.then(|| format!("run `bandsaw tm status {}`", path.display()));
+    let advice = found
+        .status
+        .map(|_| format!("run `bandsaw tm status {}`", path.display()));
     Watched {
         path: path.display().to_string(),
         verdict: found.verdict,

@@ -69,6 +69,8 @@ pub(crate) struct ExtendedRaw {
 }
 const _: () = assert!(size_of::<ExtendedRaw>() == 26);
 
+/// The last two bytes of the 512 that a boot sector begins with.
+pub(crate) const BOOT_SIGNATURE: [u8; 2] = [0x55, 0xAA];
 /// Value of [`ExtendedRaw::signature`].
 pub(crate) const EXTENDED_SIGNATURE: u8 = 0x29;
 /// The label of a volume without one.

@@ -19,13 +19,13 @@ mod tests;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub use check::check;
 pub use free::free_map;
 
 use self::directory::{DirectoryItem, FatEntry, Items};
-use self::layout::{Boot, BootRaw, MAX_DIRECTORY};
+use self::layout::{BOOT_SIGNATURE, Boot, BootRaw, MAX_DIRECTORY};
 use crate::clusters::{AllocationTable, ClusterSpace, DirectoryPlace};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Kind, Result};
@@ -156,18 +156,19 @@ pub fn stated_len(device: &dyn BlockDevice) -> Result<Option<u64>> {
 /// Returns true for the first 512 bytes of a FAT volume, which has no magic of its own, by consistent
 /// fields.
 pub fn is_boot_sector(bytes: &[u8]) -> bool {
-    let Some(boot) = bytes.first_chunk::<512>() else {
+    let Some(sector) = bytes.first_chunk::<512>() else {
         return false;
     };
-    let bytes_per_sector = u16::from_le_bytes([boot[11], boot[12]]);
-    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
-    boot[510..] == [0x55, 0xaa]
-        && matches!(boot[0], 0xeb | 0xe9)
-        && matches!(bytes_per_sector, 512 | 1024 | 2048 | 4096)
-        && boot[13].is_power_of_two()
-        && reserved > 0
-        && matches!(boot[16], 1 | 2)
-        && boot[21] >= 0xf0
+    let Ok((boot, _)) = BootRaw::ref_from_prefix(sector) else {
+        return false;
+    };
+    sector.ends_with(&BOOT_SIGNATURE)
+        && matches!(boot.jump[0], 0xeb | 0xe9)
+        && matches!(boot.sector_size.get(), 512 | 1024 | 2048 | 4096)
+        && boot.sectors_per_cluster.is_power_of_two()
+        && boot.reserved.get() > 0
+        && matches!(boot.tables, 1 | 2)
+        && boot.media >= 0xf0
 }
 
 /// Returns the error about an object that does not exist.

@@ -8,14 +8,16 @@ mod directories;
 mod geometry;
 mod short_names;
 
+use std::mem::offset_of;
+
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::directories::Directories;
 use self::geometry::{FatGeometry, TABLES, Wanted};
 pub use super::layout::Width;
 use super::layout::{
-    BootRaw, EXTENDED_SIGNATURE, ExtendedRaw, INFO_LEAD, INFO_SIGNATURE, INFO_TRAIL, InfoRaw,
-    TailRaw,
+    BOOT_SIGNATURE, BootRaw, EXTENDED_SIGNATURE, ExtendedRaw, INFO_LEAD, INFO_SIGNATURE,
+    INFO_TRAIL, InfoRaw, TailRaw,
 };
 use crate::build::output::Output;
 use crate::build::{blank, filling};
@@ -257,7 +259,7 @@ impl FatPlan {
             raw.table = narrow::<u16>(table).into();
         }
         let mut bytes = vec![0; narrow::<u16>(geometry.sector).into()];
-        let tail = 0x24;
+        let tail = offset_of!(BootRaw, tail);
         bytes[..size_of::<BootRaw>()].copy_from_slice(raw.as_bytes());
         let mut code = size_of::<BootRaw>();
         if !is_32 {
@@ -265,7 +267,7 @@ impl FatPlan {
             bytes[tail..code].copy_from_slice(extended.as_bytes());
         }
         bytes[code..code + START.len()].copy_from_slice(&START);
-        bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+        bytes[512 - BOOT_SIGNATURE.len()..512].copy_from_slice(&BOOT_SIGNATURE);
         bytes
     }
 
