@@ -28,7 +28,7 @@ use bandsaw::partition::gpt::{self, Guids, NewPartition, Search};
 use bandsaw::partition::{self, APPLE_HFS, Partition};
 use bandsaw::problem::{Problems, Severity};
 use bandsaw::progress::{Progress, Silent};
-use bandsaw::store::{Local, MemoryStore, Open, Put, Store};
+use bandsaw::store::{Local, MemoryStore, Open, PrefixStore, Put, Store};
 use bandsaw::testing::faults::{Call, Fault, Faults, FaultyStore, at_every};
 use bandsaw::testing::power_cut::Keep;
 use bandsaw::testing::{PowerCut, Random, fuzz, mutate};

@@ -2,14 +2,34 @@
 
 use super::*;
 
+/// Opens the bundle of a store, with the undo data beside it.
+fn beside(store: Arc<dyn Store>) -> Target {
+    Target::in_store(store, "b").unwrap()
+}
+
+/// Opens the same with the undo data in a store of its own.
+fn apart(store: Arc<dyn Store>) -> Target {
+    let undo = PrefixStore::new(store.clone(), "b.undo");
+    beside(store).with_undo_apart(Arc::new(undo))
+}
+
 /// After a power failure at any point of a repair, the image is unchanged, or undoing the repair
 /// restores it.
 #[test]
 fn a_repair_is_undone_from_wherever_the_power_went() {
+    check_undo_after_power_cuts(beside);
+}
+
+#[test]
+fn a_repair_with_undo_data_elsewhere_is_undone_from_wherever_the_power_went() {
+    check_undo_after_power_cuts(apart);
+}
+
+fn check_undo_after_power_cuts(open: fn(Arc<dyn Store>) -> Target) {
     let damaged = bundle(true);
     let store = PowerCut::default();
     copy_into(&store, &damaged);
-    let target = Target::in_store(Arc::new(store.clone()), "b").unwrap();
+    let target = open(Arc::new(store.clone()));
     let begun = store.position();
     let done = repair_target(
         &target,
@@ -35,7 +55,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
     for crash in store.crashes_from(begun, 5, 3) {
         let place = format!("after event {}, {:?}", crash.position, crash.keep);
         let store: Arc<dyn Store> = Arc::new(crash.store);
-        let target = Target::in_store(store.clone(), "b").unwrap();
+        let target = open(store.clone());
         let left = contents(&*store, "");
         let try_again =
             |mode| repair_target(&target, &OpenOptions::default(), &chosen(mode), &Silent).unwrap();
@@ -77,7 +97,7 @@ fn a_repair_is_undone_from_wherever_the_power_went() {
     undo_target(&target).unwrap();
     for crash in store.crashes_from(begun, 7, 3) {
         let store: Arc<dyn Store> = Arc::new(crash.store);
-        let undone = undo_target(&Target::in_store(store.clone(), "b").unwrap());
+        let undone = undo_target(&open(store.clone()));
         assert!(undone.is_ok() || undone.is_err_and(|error| error.kind() == Kind::NotFound));
         assert!(
             contents(&*store, "b/") == damaged,

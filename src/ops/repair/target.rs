@@ -135,6 +135,18 @@ impl Target {
         })
     }
 
+    /// Stores the undo data in a store of its own, as with [`Options::undo_dir`]: files are copied
+    /// to it.
+    ///
+    /// [`Options::undo_dir`]: super::Options::undo_dir
+    #[must_use]
+    pub fn with_undo_apart(self, store: Arc<dyn Store>) -> Self {
+        Self {
+            undo: Ok(UndoStore::apart(store)),
+            ..self
+        }
+    }
+
     /// Returns the storage of the undo data.
     pub(super) fn undo(&self) -> Result<&UndoStore> {
         self.undo
