@@ -346,7 +346,7 @@ impl Listed {
     }
 
     /// Returns the reads and writes since the last call, from byte `from` on.
-    fn take(&self, from: u64) -> [Vec<Range<u64>>; 2] {
+    fn drain(&self, from: u64) -> [Vec<Range<u64>>; 2] {
         [&self.reads, &self.writes].map(|list| {
             let mut ranges: Vec<_> = list
                 .lock()
@@ -405,9 +405,9 @@ fn whole_blocks_are_written_unread_and_parts_touch_their_block_alone() {
     file.writes.lock().clear();
 
     device.write_at(8192, &vec![1; 16384]).unwrap();
-    assert_eq!(file.take(start), [Vec::new(), only(8192..24576)]);
+    assert_eq!(file.drain(start), [Vec::new(), only(8192..24576)]);
     device.write_at(4 * MIB, &vec![1; 3 << 20]).unwrap();
-    let [reads, writes] = file.take(start);
+    let [reads, writes] = file.drain(start);
     assert!(reads.is_empty(), "{reads:?}");
     assert_eq!(
         (writes[0].start, writes.last().unwrap().end),
@@ -419,15 +419,15 @@ fn whole_blocks_are_written_unread_and_parts_touch_their_block_alone() {
     );
 
     device.write_at(20_000, &[2; 100]).unwrap();
-    assert_eq!(file.take(start), [only(16384..20480), only(16384..20480)]);
+    assert_eq!(file.drain(start), [only(16384..20480), only(16384..20480)]);
     device.write_at(8000, &[2; 8000]).unwrap();
     let touched = vec![4096..8192, 12288..16384];
     assert_eq!(
-        file.take(start),
+        file.drain(start),
         [touched, vec![4096..8192, 8192..12288, 12288..16384]]
     );
     device.discard(0..MIB, AfterDiscard::Zeros).unwrap();
-    let [reads, writes] = file.take(start);
+    let [reads, writes] = file.drain(start);
     assert!(
         reads.is_empty() && writes[0].start == 0 && writes.last().unwrap().end == MIB,
         "{reads:?} {writes:?}"

@@ -225,7 +225,7 @@ impl Draft {
         let moved = image.disk.flush().and_then(|()| {
             // First: after the rename, the old image may be under the name that the note describes.
             note.iter().try_for_each(ResumeNote::remove)?;
-            let moved = match place.take(progress) {
+            let moved = match place.publish(progress) {
                 Ok(()) => image.moved(&place),
                 Err(error) if place.may_be_open(&error) => {
                     image.moved_closed(&mut place, &options, progress)
@@ -233,7 +233,7 @@ impl Draft {
                 Err(error) => Err(error),
             };
             moved.inspect_err(|_| {
-                if !place.is_taken() {
+                if !place.is_published() {
                     let _ = note.iter().try_for_each(ResumeNote::write); // the first error counts
                 }
             })
@@ -280,7 +280,7 @@ impl Image {
         let warnings = self.warnings.clone();
         drop(self);
         place.close();
-        place.take(progress)?;
+        place.publish(progress)?;
         let mut image = open(place.target(), &options.reopened())?;
         let unconfirmed = unconfirmed(&image);
         for warning in warnings.into_iter().chain(unconfirmed) {
@@ -345,7 +345,7 @@ impl FileDraft {
     /// Makes the file durable and moves it to its place.
     pub(super) fn close(mut self) -> Result<()> {
         self.file.flush()?;
-        self.place.take()
+        self.place.publish()
     }
 }
 
@@ -549,11 +549,11 @@ impl NewImage {
     }
 
     /// Moves the finished image, which may be open, to its place.
-    fn take(&mut self, progress: &dyn Progress) -> Result<()> {
+    fn publish(&mut self, progress: &dyn Progress) -> Result<()> {
         match self {
             Self::Host(place) => {
                 progress.check()?;
-                place.take()
+                place.publish()
             }
             Self::Bucket { bundle, .. } => bundle.publish(&|| progress.check()),
         }
@@ -565,7 +565,7 @@ impl NewImage {
             error.io_kind(),
             Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy)
         );
-        matches!(self, Self::Host(place) if is_refused && !place.is_taken())
+        matches!(self, Self::Host(place) if is_refused && !place.is_published())
     }
 
     /// Closes the files of an image on this host, which nothing else has open.
@@ -576,9 +576,9 @@ impl NewImage {
     }
 
     /// Returns true once the image was moved to its place.
-    fn is_taken(&self) -> bool {
+    fn is_published(&self) -> bool {
         match self {
-            Self::Host(place) => place.is_taken(),
+            Self::Host(place) => place.is_published(),
             Self::Bucket { .. } => false,
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct ImagePlace {
     /// The temporary file is kept on drop, to be resumed.
     keeps: bool,
     /// The image is in its place.
-    taken: bool,
+    published: bool,
     /// The image to be replaced, locked.
     old: Option<ReplacedImage>,
     mode: FileMode,
@@ -122,7 +122,7 @@ impl ImagePlace {
             target: target.to_owned(),
             aside,
             keeps: false,
-            taken: false,
+            published: false,
             old,
             mode,
             is_exact,
@@ -202,12 +202,12 @@ impl ImagePlace {
     }
 
     /// Returns true once the image was moved to its place.
-    pub(super) fn is_taken(&self) -> bool {
-        self.taken
+    pub(super) fn is_published(&self) -> bool {
+        self.published
     }
 
     /// Moves the finished image, which may be open, to its place, durably.
-    pub(crate) fn take(&mut self) -> Result<()> {
+    pub(crate) fn publish(&mut self) -> Result<()> {
         if self.is_exact {
             let failed = |source| Error::io(LAYER, "set the permissions of the image", source);
             self.mode.set_on(&self.aside).map_err(failed)?;
@@ -217,7 +217,7 @@ impl ImagePlace {
             None => move_new(&self.aside, &self.target).map_err(failed)?,
             Some(old) => exchange(old, &self.aside, &self.target).map_err(failed)?,
         }
-        self.taken = true;
+        self.published = true;
         match self.image.get() {
             Some(NewFiles::File(file)) => file.set_renamed(&self.target),
             Some(NewFiles::Folder(folder)) => folder.set_renamed(&self.target),
@@ -231,7 +231,7 @@ impl ImagePlace {
 impl Drop for ImagePlace {
     fn drop(&mut self) {
         // Once moved, the temporary name holds the replaced image, which is removed in any case.
-        if self.keeps && !self.taken {
+        if self.keeps && !self.published {
             return;
         }
         // The unfinished or the replaced image. Best effort: a drop cannot report errors.

@@ -296,7 +296,7 @@ mod network {
     use crate::store::objects::has_any;
     use crate::store::{Bucket, BucketOptions, BucketPlace, CacheOptions, Local, web};
 
-    fn place(url: &str) -> Result<BucketPlace> {
+    fn parse_bucket_url(url: &str) -> Result<BucketPlace> {
         let invalid = || {
             Error::invalid(
                 LAYER,
@@ -310,7 +310,7 @@ mod network {
         let mut options = BucketOptions::from_variables(&network.variables)?;
         options.bytes_per_second = network.bytes_per_second;
         options.timeout = network.timeout;
-        Ok(Arc::new(Bucket::new(place(url)?, &options)?))
+        Ok(Arc::new(Bucket::new(parse_bucket_url(url)?, &options)?))
     }
 
     /// Returns the cache of this bundle: in a folder of its own, whose name identifies the store,
@@ -320,7 +320,7 @@ mod network {
             return Ok(None);
         };
         let (place, options) = (
-            place(url)?,
+            parse_bucket_url(url)?,
             BucketOptions::from_variables(&network.variables)?,
         );
         let endpoint = options

@@ -64,7 +64,7 @@ impl Draft {
 
     /// Makes everything written durable, then records durably that the first `done` bytes of the
     /// disk are complete. Records nothing if the image is not [resumable](Self::resumable).
-    pub fn keep(&mut self, done: u64) -> Result<()> {
+    pub fn record_progress(&mut self, done: u64) -> Result<()> {
         let kept = self.image.disk.flush().and_then(|()| {
             let Some(note) = &mut self.note else {
                 return Ok(());

@@ -41,7 +41,7 @@ impl Folders {
         let mut missing = Vec::new();
         let mut at = number;
         let mut open = loop {
-            if let Some(open) = self.kept(at) {
+            if let Some(open) = self.cached_open(at) {
                 break open;
             }
             missing.push(at);
@@ -49,12 +49,12 @@ impl Folders {
         };
         while let Some(next) = missing.pop() {
             open = Arc::new(nodes::open_folder(&open, family.place(next).1)?);
-            self.keep(next, &open);
+            self.cache_open(next, &open);
         }
         Ok(open)
     }
 
-    fn kept(&self, number: u32) -> Option<Arc<OwnedFd>> {
+    fn cached_open(&self, number: u32) -> Option<Arc<OwnedFd>> {
         if number == 0 {
             return Some(self.root.clone());
         }
@@ -66,7 +66,7 @@ impl Folders {
             .map(|(_, open)| open.clone())
     }
 
-    fn keep(&self, number: u32, open: &Arc<OwnedFd>) {
+    fn cache_open(&self, number: u32, open: &Arc<OwnedFd>) {
         let mut latest = self.latest.lock();
         if latest.len() == KEPT_OPEN {
             latest.remove(0);

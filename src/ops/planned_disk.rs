@@ -87,7 +87,7 @@ struct Window<'b> {
 
 impl Window<'_> {
     /// Returns the place of `len` bytes at `offset` of the volume.
-    fn place(&self, offset: u64, len: usize) -> Result<Range<usize>> {
+    fn index_range(&self, offset: u64, len: usize) -> Result<Range<usize>> {
         self.info().check(LAYER, offset, len as u64)?;
         let start = offset.checked_sub(self.start);
         let start = start
@@ -109,13 +109,13 @@ impl BlockDevice for Window<'_> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let place = self.place(offset, buf.len())?;
+        let place = self.index_range(offset, buf.len())?;
         buf.copy_from_slice(&self.bytes.lock()[place]);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        let place = self.place(offset, buf.len())?;
+        let place = self.index_range(offset, buf.len())?;
         self.bytes.lock()[place].copy_from_slice(buf);
         Ok(())
     }

@@ -84,7 +84,7 @@ impl Pieces {
         self.kept.lock().pieces.contains_key(&(file.clone(), index))
     }
 
-    fn keep(&self, file: &Arc<str>, index: u64, piece: &[u8]) {
+    fn insert(&self, file: &Arc<str>, index: u64, piece: &[u8]) {
         let mut kept = self.kept.lock();
         kept.clock += 1;
         let now = kept.clock;
@@ -134,9 +134,9 @@ impl Fetched {
 
     /// Puts a piece that has been fetched already into the cache.
     #[cfg(feature = "s3")]
-    pub(super) fn keep(&self, index: u64, piece: &[u8]) {
+    pub(super) fn cache_piece(&self, index: u64, piece: &[u8]) {
         if piece.len() as u64 == self.piece(index).end - self.piece(index).start {
-            self.pieces.keep(&self.name, index, piece);
+            self.pieces.insert(&self.name, index, piece);
         }
     }
 
@@ -169,7 +169,7 @@ impl Fetched {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.ranges.fetch(range.start, &mut bytes)?;
         for (piece, index) in bytes.chunks(PIECE as usize).zip(index..) {
-            self.pieces.keep(&self.name, index, piece);
+            self.pieces.insert(&self.name, index, piece);
         }
         bytes.truncate(PIECE as usize);
         Ok(bytes.into())

@@ -61,7 +61,7 @@ pub(crate) fn open(
     let mut file = WebFile::new(url, timeout, redirects)?;
     let head = file.first()?;
     let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
-    fetched.keep(0, &head);
+    fetched.cache_piece(0, &head);
     Ok(fetched)
 }
 

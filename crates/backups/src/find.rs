@@ -178,7 +178,7 @@ impl Search<'_> {
         if self.known.contains_key(&open.root) {
             return Ok(());
         }
-        let mut frames = vec![self.enter(open, open.root, String::new())?];
+        let mut frames = vec![self.read_folder(open, open.root, String::new())?];
         while let Some(frame) = frames.last_mut() {
             let Some((name, id)) = frame.ahead.next() else {
                 let Some(Frame {
@@ -205,7 +205,7 @@ impl Search<'_> {
                     let message = "the folder contains itself";
                     self.problem(Error::new(Kind::Corrupt, LAYER, message).named(name));
                 }
-                None => match self.enter(open, id, name) {
+                None => match self.read_folder(open, id, name) {
                     Ok(frame) => frames.push(frame),
                     Err(error) if error.kind() == Kind::Cancelled => return Err(error),
                     Err(error) => {
@@ -226,7 +226,7 @@ impl Search<'_> {
     }
 
     /// Reads the entries of a folder.
-    fn enter(&mut self, open: &OpenBackup, id: NodeId, name: String) -> Result<Frame> {
+    fn read_folder(&mut self, open: &OpenBackup, id: NodeId, name: String) -> Result<Frame> {
         self.progress.check()?;
         self.known.insert(id, Known::Busy);
         let key = (open.instance.volume, id);

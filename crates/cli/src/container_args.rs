@@ -131,7 +131,7 @@ impl Container {
 }
 
 /// Returns the path of a new image; `file://` URLs become paths.
-pub(crate) fn place(named: &Path) -> Outcome<Cow<'_, Path>> {
+pub(crate) fn new_image_path(named: &Path) -> Outcome<Cow<'_, Path>> {
     match named.to_str() {
         Some(url) if url.starts_with("file://") => {
             Ok(Cow::Owned(Address::parse_on_host(url)?.image.into()))

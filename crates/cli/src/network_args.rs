@@ -66,12 +66,12 @@ impl NetworkArgs {
         access: Access,
         snapshot: Option<&str>,
     ) -> bandsaw::Result<Arc<Remote>> {
-        let opened = bucket_folder(path, access, snapshot, self.reach())?;
+        let opened = bucket_folder(path, access, snapshot, self.options())?;
         opened.ok_or_else(|| Error::invalid("bucket", "expected an address s3://BUCKET/FOLDER"))
     }
 
     /// Returns the options for the library.
-    pub(crate) fn reach(&self) -> NetworkOptions<'_> {
+    pub(crate) fn options(&self) -> NetworkOptions<'_> {
         let flush = match self.flush {
             None | Some(Flush::Store) => FlushTo::Store,
             Some(Flush::Local) => FlushTo::Local,

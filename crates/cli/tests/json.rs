@@ -84,7 +84,7 @@ impl Runs {
         }
     }
 
-    fn keep(&self, schema: &str, args: &[&str], document: &Value) {
+    fn record(&self, schema: &str, args: &[&str], document: &Value) {
         self.seen.borrow_mut().insert(schema.to_owned());
         let line = serde_json::json!([schema, args.join(" "), document]);
         self.lines.borrow_mut().push(line.to_string());
@@ -102,7 +102,7 @@ impl Runs {
         if !output.stdout.is_empty() {
             let document = serde_json::from_slice(&output.stdout)
                 .unwrap_or_else(|error| panic!("{args:?}: {error}: {output:?}"));
-            self.keep(&schema, args, &document);
+            self.record(&schema, args, &document);
         }
         for line in stderr(&output).lines() {
             let document: Value = serde_json::from_str(line)
@@ -111,7 +111,7 @@ impl Runs {
                 .into_iter()
                 .find(|kind| document[kind].is_object())
                 .unwrap_or(&schema);
-            self.keep(kind, args, &document);
+            self.record(kind, args, &document);
         }
         output
     }
@@ -653,7 +653,7 @@ fn in_use(runs: &Runs) {
     assert_eq!(disk["volumes"][0]["format"], "ASIF");
     runs.ok(&["list"]);
     runs.ok(&["detach", "mnt"]);
-    runs.keep("serve", &["serve"], &served(runs));
+    runs.record("serve", &["serve"], &served(runs));
 }
 
 /// Returns the document of `serve` once it accepts connections.
@@ -700,7 +700,7 @@ fn usage_errors(runs: &Runs) {
     let output = runs.scratch.run(&["--json"]);
     assert_eq!(output.status.code(), Some(2));
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
-    runs.keep("error", &["--json"], &error);
+    runs.record("error", &["--json"], &error);
     for args in [
         &["cat", "raw.img:/hello.txt"][..],
         &["completions", "bash"],

@@ -49,15 +49,15 @@ pub fn each_while<T, S: Send>(
         let mut state = None;
         while !stop.is_set() {
             let Some(job) = jobs.lock().next() else { break };
-            stop.note(work(state.get_or_insert_with(&begin), job, &stop));
+            stop.record(work(state.get_or_insert_with(&begin), job, &stop));
         }
         state
     };
     let states = on_threads(threads, run, || {
         let _stop = StopAtPanic(&stop);
-        stop.note(meanwhile());
+        stop.record(meanwhile());
     });
-    stop.take().map(|()| states)
+    stop.take_result().map(|()| states)
 }
 
 /// Jobs that threads add while others do them.
@@ -131,20 +131,21 @@ impl<T: Send> Queue<T> {
         let caller = Busy(self);
         let run = || {
             let mut state = None;
-            while let Some((job, _busy)) = self.take() {
-                self.stop.note(work(state.get_or_insert_with(&begin), job));
+            while let Some((job, _busy)) = self.next_job() {
+                self.stop
+                    .record(work(state.get_or_insert_with(&begin), job));
             }
             state
         };
         on_threads(threads, run, || {
             let _busy = caller;
-            self.stop.note(first());
+            self.stop.record(first());
         });
-        self.stop.take()
+        self.stop.take_result()
     }
 
     /// Waits for a job. `None`: there will be no more.
-    fn take(&self) -> Option<(T, Busy<'_, T>)> {
+    fn next_job(&self) -> Option<(T, Busy<'_, T>)> {
         let mut jobs = self.jobs.lock();
         loop {
             if self.stop.is_set() {
@@ -215,14 +216,14 @@ impl StopFlag {
         Ok(())
     }
 
-    fn note(&self, done: Result<()>) {
+    fn record(&self, done: Result<()>) {
         if let Err(error) = done {
             self.failure.lock().get_or_insert(error);
             self.is_set.store(true, Ordering::Relaxed);
         }
     }
 
-    fn take(&self) -> Result<()> {
+    fn take_result(&self) -> Result<()> {
         self.failure.lock().take().map_or(Ok(()), Err)
     }
 }

@@ -146,7 +146,7 @@ impl Findings<'_> {
 
     /// Returns the value, or `None` after recording the error as damage. A read error ends the
     /// check.
-    pub fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+    pub fn value_or_damage<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == Kind::Io => Err(error),
@@ -179,7 +179,7 @@ mod tests {
         problems.add(Severity::Damage, failed());
         assert_eq!(problems.check_readable().unwrap_err().kind(), Kind::Io);
         let kept = Findings::Check(&mut Problems::default(), &crate::progress::Silent)
-            .keep::<()>(Err(failed()));
+            .value_or_damage::<()>(Err(failed()));
         assert_eq!(kept.unwrap_err().kind(), Kind::Io);
     }
 

@@ -88,7 +88,7 @@ pub fn verify(
         each,
         mismatches: 0,
     };
-    if let Some(Line::Manifest(header)) = comparison.take()? {
+    if let Some(Line::Manifest(header)) = comparison.next_line()? {
         let len = image.disk().info().len;
         if header.disk_size != len {
             comparison.found(MismatchKind::Changed, "", None, vec!["disk_size".into()])?;
@@ -146,7 +146,7 @@ struct Comparison<'a, R> {
 }
 
 impl<R: BufRead> Comparison<'_, R> {
-    fn take(&mut self) -> Result<Option<Line>> {
+    fn next_line(&mut self) -> Result<Option<Line>> {
         match self.ahead.take() {
             Some(line) => Ok(Some(line)),
             None => Ok(self.lines.next()?.map(|(_, line)| line)),
@@ -173,7 +173,7 @@ impl<R: BufRead> Comparison<'_, R> {
     /// missing in the image; if it is not in the manifest, nothing is skipped.
     fn volume(&mut self, of: &VolumeRecord) -> Result<Option<u32>> {
         loop {
-            match self.take()? {
+            match self.next_line()? {
                 Some(Line::Volume(known)) => match identity(&known).cmp(&identity(of)) {
                     Ordering::Equal => {
                         let fields = differing(
@@ -212,7 +212,7 @@ impl<R: BufRead> Comparison<'_, R> {
     /// Skips the files of a volume that is missing as a whole.
     fn skip_files(&mut self) -> Result<()> {
         loop {
-            match self.take()? {
+            match self.next_line()? {
                 Some(Line::File(_)) => {}
                 other => {
                     self.ahead = other;
@@ -224,7 +224,7 @@ impl<R: BufRead> Comparison<'_, R> {
 
     fn file(&mut self, volume: &str, of: &FileRecord) -> Result<()> {
         loop {
-            match self.take()? {
+            match self.next_line()? {
                 Some(Line::File(known)) => match in_walk_order(&known.path, &of.path) {
                     Ordering::Equal => {
                         let fields = differing(of, &*known)?;
@@ -254,7 +254,7 @@ impl<R: BufRead> Comparison<'_, R> {
     /// Names the remaining files of a volume, which the image lacks.
     fn rest_of_volume(&mut self, volume: &str) -> Result<()> {
         loop {
-            match self.take()? {
+            match self.next_line()? {
                 Some(Line::File(known)) => {
                     self.found(MismatchKind::Removed, volume, Some(&known.path), Vec::new())?;
                 }
@@ -268,7 +268,7 @@ impl<R: BufRead> Comparison<'_, R> {
 
     /// Names the remaining volumes, which the image lacks.
     fn rest(&mut self) -> Result<()> {
-        while let Some(line) = self.take()? {
+        while let Some(line) = self.next_line()? {
             if let Line::Volume(known) = line {
                 self.found(
                     MismatchKind::Removed,

@@ -39,7 +39,7 @@ pub(crate) struct Buffer {
 impl Buffers {
     /// Returns a buffer of `len` bytes, at most [`MAX_PAYLOAD`]; blocks until the limit permits it.
     /// Only the receiving thread may wait here, because the worker threads free buffers.
-    pub(crate) fn take(self: &Arc<Self>, len: usize) -> Buffer {
+    pub(crate) fn acquire(self: &Arc<Self>, len: usize) -> Buffer {
         let full = |state: &mut State| state.used + len > BUDGET && state.used > 0;
         let mut state = self.state.lock();
         if full(&mut state) {
@@ -98,10 +98,10 @@ mod tests {
     #[test]
     fn the_budget_holds() {
         let buffers = Arc::new(Buffers::default());
-        let first = buffers.take(MAX_PAYLOAD as usize);
-        let second = buffers.take(8 << 20);
+        let first = buffers.acquire(MAX_PAYLOAD as usize);
+        let second = buffers.acquire(8 << 20);
         std::thread::scope(|scope| {
-            let third = scope.spawn(|| buffers.take(1).len());
+            let third = scope.spawn(|| buffers.acquire(1).len());
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!third.is_finished(), "over budget");
             drop(second);

@@ -7,7 +7,7 @@ use bandsaw::{Error, Kind};
 
 use crate::buffers::Buffers;
 use crate::channel::Channel;
-use crate::events::{EventReceiver, Note, Throttle};
+use crate::events::{Event, EventReceiver, Throttle};
 use crate::export::Export;
 use crate::handshake::Negotiated;
 use crate::known_data::KnownData;
@@ -141,7 +141,7 @@ impl Connection {
     pub(crate) fn failed(&self, doing: &'static str, error: &Error) -> ErrorReply {
         if let Some(unreported) = self.throttle.admit() {
             let export = self.export.name().to_owned();
-            self.events.note(&Note::Failed {
+            self.events.on_event(&Event::Failed {
                 doing,
                 export,
                 error: error.to_string(),
@@ -177,7 +177,7 @@ impl Connection {
             let Extent { kind, len } = device.extent_at(around.clone())?;
             let end = around.start + len;
             if kind == ExtentKind::Data {
-                known.note(&(around.start..end));
+                known.insert(&(around.start..end));
             }
             if end > range.start {
                 return Ok((kind, end.min(range.end)));

@@ -8,13 +8,13 @@ use bandsaw::sync::Mutex;
 /// A receiver of events, called from any thread. It must not block for long.
 pub trait EventReceiver: fmt::Debug + Send + Sync {
     /// Receives an event about a client or a failure.
-    fn note(&self, note: &Note);
+    fn on_event(&self, event: &Event);
 }
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Note {
+pub enum Event {
     /// A client has chosen an export.
     Connected {
         /// Description of the client.
@@ -49,7 +49,7 @@ pub enum Note {
     },
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connected { client, export } => {
@@ -90,7 +90,7 @@ impl fmt::Display for Note {
 pub struct IgnoreEvents;
 
 impl EventReceiver for IgnoreEvents {
-    fn note(&self, _note: &Note) {}
+    fn on_event(&self, _event: &Event) {}
 }
 
 /// Rate limit of events: a client can cause a million failures per minute.
@@ -100,7 +100,7 @@ pub(crate) struct Throttle(Mutex<(Instant, u32, u64)>);
 /// Interval of the rate limit.
 const SPAN: Duration = Duration::from_secs(10);
 /// Maximum events per interval.
-const NOTES: u32 = 10;
+const MAX_EVENTS: u32 = 10;
 
 impl Default for Throttle {
     fn default() -> Self {
@@ -116,7 +116,7 @@ impl Throttle {
         if since.elapsed() > SPAN {
             (*since, *given) = (Instant::now(), 0);
         }
-        if *given == NOTES {
+        if *given == MAX_EVENTS {
             *held += 1;
             return None;
         }

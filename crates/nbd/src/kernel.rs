@@ -223,7 +223,7 @@ impl DiskId {
     }
 
     /// Detaches the disk of a server that has ended; does nothing if the number is another disk's.
-    pub fn forget(self) {
+    pub fn detach_unserved(self) {
         if Self::of(self.index) == Some(self) {
             // Without permission it stays attached.
             let _ = disconnect(self.index);

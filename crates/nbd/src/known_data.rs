@@ -40,7 +40,7 @@ impl KnownData {
     }
 
     /// Records that `range` is data.
-    pub(crate) fn note(&self, range: &Range<u64>) {
+    pub(crate) fn insert(&self, range: &Range<u64>) {
         let grains = range.start.div_ceil(GRAIN)..range.end / GRAIN;
         // Partial grains, such as a disk's last, are not cached.
         for grain in grains.take(SLOTS) {
@@ -63,15 +63,15 @@ mod tests {
     #[test]
     fn only_whole_grains_are_known() {
         let known = KnownData::default();
-        known.note(&(1..3 * GRAIN));
+        known.insert(&(1..3 * GRAIN));
         assert!(!known.covers(&(0..10)));
         assert!(known.covers(&(GRAIN..3 * GRAIN)));
         assert!(!known.covers(&(GRAIN..3 * GRAIN + 1)));
         // Another grain maps to the same slot.
         let far = (SLOTS as u64 + 1) * GRAIN;
-        known.note(&(far..far + GRAIN));
+        known.insert(&(far..far + GRAIN));
         assert!(known.covers(&(far..far + 1)) && !known.covers(&(GRAIN..GRAIN + 1)));
-        known.note(&(0..u64::MAX));
+        known.insert(&(0..u64::MAX));
     }
 
     #[test]

@@ -30,11 +30,11 @@ impl LatencyMean {
     pub(crate) fn time<T>(&self, len: usize, run: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let done = run();
-        self.note(start.elapsed(), len);
+        self.record(start.elapsed(), len);
         done
     }
 
-    fn note(&self, took: Duration, len: usize) {
+    fn record(&self, took: Duration, len: usize) {
         let moving = u32::try_from(len).unwrap_or(u32::MAX) / BYTES_PER_MICRO;
         let waited = u32::try_from(took.as_micros())
             .unwrap_or(u32::MAX)
@@ -54,13 +54,13 @@ mod tests {
     #[test]
     fn it_learns_both_ways() {
         let dispatch = LatencyMean::default();
-        dispatch.note(Duration::from_micros(100), 1 << 20);
+        dispatch.record(Duration::from_micros(100), 1 << 20);
         assert!(!dispatch.is_slow(), "a megabyte may take its time");
-        dispatch.note(Duration::from_secs(1), 4096);
+        dispatch.record(Duration::from_secs(1), 4096);
         assert!(!dispatch.is_slow(), "once is a hiccup");
-        dispatch.note(Duration::from_secs(1), 4096);
+        dispatch.record(Duration::from_secs(1), 4096);
         assert!(dispatch.is_slow());
-        (0..20).for_each(|_| dispatch.note(Duration::from_micros(3), 4096));
+        (0..20).for_each(|_| dispatch.record(Duration::from_micros(3), 4096));
         assert!(!dispatch.is_slow());
     }
 }

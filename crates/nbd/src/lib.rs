@@ -70,7 +70,7 @@ mod transmission;
 mod worker_pool;
 mod write;
 
-pub use events::{EventReceiver, IgnoreEvents, Note};
+pub use events::{Event, EventReceiver, IgnoreEvents};
 pub use export::Export;
 pub use listener::Listener;
 pub use server::{Limits, Options, Server};

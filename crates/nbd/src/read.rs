@@ -62,7 +62,7 @@ impl Session<'_> {
         } else {
             request.len
         };
-        let buffer = self.connection.buffers.take(len as usize);
+        let buffer = self.connection.buffers.acquire(len as usize);
         self.worker_pool
             .submit(self.connection, Job::Read(*request, buffer));
     }
@@ -113,7 +113,7 @@ impl Session<'_> {
         if u64::from(request.len) <= TOGETHER {
             return self.read_together(request);
         }
-        let mut buffer = connection.buffers.take(request.len as usize);
+        let mut buffer = connection.buffers.acquire(request.len as usize);
         if let Err(error) = connection.reads.time(buffer.len(), || {
             connection.export.device().read_at(range.start, &mut buffer)
         }) {

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::LAYER;
 use crate::channel::{Channel, Encryption};
 use crate::connection::Connection;
-use crate::events::{EventReceiver, Note, Throttle};
+use crate::events::{Event, EventReceiver, Throttle};
 use crate::export::{Export, Exports};
 use crate::handshake::{Handshake, Negotiated};
 use crate::listener::Listener;
@@ -171,7 +171,7 @@ impl Server {
     /// Serves a connected client, and returns when it has disconnected.
     pub fn serve(&self, socket: impl Into<Socket>) {
         let socket = Arc::new(socket.into());
-        let number = self.enter(&socket);
+        let number = self.register(&socket);
         self.attend(number, socket);
     }
 
@@ -180,7 +180,7 @@ impl Server {
     #[cfg(target_os = "linux")]
     pub(crate) fn serve_kernel(&self, socket: UnixStream) {
         let socket = Arc::new(Socket::from(socket));
-        let number = self.enter(&socket);
+        let number = self.register(&socket);
         let channel = Arc::new(Channel::new(socket));
         let begun = channel
             .socket()
@@ -199,7 +199,7 @@ impl Server {
             );
         }
         channel.end();
-        self.leave(number);
+        self.unregister(number);
     }
 
     /// Returns the parameters that a handshake would negotiate for the kernel: the first export's
@@ -212,20 +212,20 @@ impl Server {
 
     fn welcome(&self, socket: Socket) {
         let socket = Arc::new(socket);
-        let number = self.enter(&socket);
+        let number = self.register(&socket);
         let server = self.clone();
         let begun = thread::Builder::new()
             .name("nbd".into())
             .stack_size(STACK)
             .spawn(move || server.attend(number, socket));
         if begun.is_err() {
-            self.leave(number);
+            self.unregister(number);
             thread::sleep(PAUSE);
         }
     }
 
     /// Registers a client in the handshake; closes the oldest such client if there are too many.
-    fn enter(&self, socket: &Arc<Socket>) -> u64 {
+    fn register(&self, socket: &Arc<Socket>) -> u64 {
         let most = self.0.options.limits.handshakes;
         let mut table = self.0.table.lock();
         while table.open.len() - table.admitted() >= most {
@@ -262,7 +262,7 @@ impl Server {
         Ok(())
     }
 
-    fn leave(&self, number: u64) {
+    fn unregister(&self, number: u64) {
         self.0.table.lock().open.remove(&number);
         self.0.ended.notify_all();
     }
@@ -278,7 +278,7 @@ impl Server {
                 // Clients that connect and leave are not reported, and the others are throttled
                 // against floods.
                 if error.kind() != io::ErrorKind::UnexpectedEof && throttle.admit().is_some() {
-                    events.note(&Note::Refused {
+                    events.on_event(&Event::Refused {
                         client,
                         reason: error.to_string(),
                     });
@@ -286,12 +286,12 @@ impl Server {
             }
         }
         channel.end();
-        self.leave(number);
+        self.unregister(number);
     }
 
     fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Negotiated) {
         let (events, throttle) = (&self.0.options.events, &self.0.throttle);
-        events.note(&Note::Connected {
+        events.on_event(&Event::Connected {
             client: client.clone(),
             export: agreement.export.name().to_owned(),
         });
@@ -302,7 +302,7 @@ impl Server {
             Arc::clone(throttle),
         );
         let ended = transmission::serve(&Arc::new(connection));
-        events.note(&Note::Disconnected {
+        events.on_event(&Event::Disconnected {
             client,
             error: ended.err().map(|error| error.to_string()),
         });

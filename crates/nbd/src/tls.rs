@@ -130,12 +130,12 @@ impl Encryption for Tls {
 impl channel::Session for Session {
     fn greet(&self, socket: &Socket, receive: &mut Receive<'_>) -> io::Result<()> {
         while lock(&self.connection).is_handshaking() {
-            self.leave(socket)?;
+            self.flush_output(socket)?;
             if lock(&self.connection).is_handshaking() && !self.arrive(socket, receive)? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        self.leave(socket)
+        self.flush_output(socket)
     }
 
     fn receive(
@@ -174,7 +174,7 @@ impl channel::Session for Session {
     fn end(&self, socket: &Socket) {
         lock(&self.connection).send_close_notify();
         // The client may have disconnected already.
-        let _ = self.leave(socket);
+        let _ = self.flush_output(socket);
     }
 }
 
@@ -203,7 +203,7 @@ impl Session {
             .map(|()| true)
     }
 
-    fn leave(&self, socket: &Socket) -> io::Result<()> {
+    fn flush_output(&self, socket: &Socket) -> io::Result<()> {
         self.write_out(socket, &mut lock(&self.leaving))
     }
 

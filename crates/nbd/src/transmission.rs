@@ -60,7 +60,9 @@ impl Session<'_> {
                     return Ok(());
                 }
             }
-            let head = self.input.take(&self.connection.channel, Request::SIZE)?;
+            let head = self
+                .input
+                .consume(&self.connection.channel, Request::SIZE)?;
             let request = Request::parse(head).ok_or_else(|| protocol("invalid request header"))?;
             if request.command == Command::Disconnect {
                 return self.flush();
@@ -158,7 +160,7 @@ impl Input {
     }
 
     /// Takes the next `count` bytes, at most half of the buffer's size.
-    pub(crate) fn take(&mut self, channel: &Channel, count: usize) -> io::Result<&[u8]> {
+    pub(crate) fn consume(&mut self, channel: &Channel, count: usize) -> io::Result<&[u8]> {
         if self.waiting() < count && !self.fill(channel, count)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -196,7 +198,7 @@ impl Input {
     fn skip(&mut self, channel: &Channel, mut count: u64) -> io::Result<()> {
         while count > 0 {
             let piece = to_usize(count.min(INPUT as u64 / 2));
-            self.take(channel, piece)?;
+            self.consume(channel, piece)?;
             count -= piece as u64;
         }
         Ok(())

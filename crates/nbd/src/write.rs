@@ -46,7 +46,9 @@ impl Session<'_> {
         while at < range.end {
             let end = piece_end(at, range.end, PIECE);
             self.flush_before(to_usize(end - at))?;
-            let bytes = self.input.take(&connection.channel, to_usize(end - at))?;
+            let bytes = self
+                .input
+                .consume(&connection.channel, to_usize(end - at))?;
             // After a failure the rest of the data is still received: the next request follows it.
             if done.is_ok() {
                 done = connection
@@ -77,7 +79,7 @@ impl Session<'_> {
         while at < range.end {
             let end = piece_end(at, range.end, WORKER_PIECE);
             self.flush_before(to_usize(end - at))?;
-            let mut bytes = self.connection.buffers.take(to_usize(end - at));
+            let mut bytes = self.connection.buffers.acquire(to_usize(end - at));
             self.input.read(&self.connection.channel, &mut bytes)?;
             self.worker_pool.submit(
                 self.connection,

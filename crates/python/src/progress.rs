@@ -69,7 +69,7 @@ impl<T> ResultSlot<T> {
     }
 
     /// Waits for a moment.
-    fn take(&self) -> Option<T> {
+    fn wait_briefly(&self) -> Option<T> {
         let result = self.result.lock();
         self.arrived
             .wait_timeout_while(result, PAUSE, |result| result.is_none())

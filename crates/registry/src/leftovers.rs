@@ -19,7 +19,7 @@ pub(crate) fn remove(entry: &Entry) {
         entry
             .kernel_disk
             .into_iter()
-            .for_each(|disk| disk.id().forget());
+            .for_each(|disk| disk.id().detach_unserved());
     }
 }
 

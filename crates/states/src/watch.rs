@@ -184,7 +184,7 @@ impl Watch<'_, '_> {
             return Ok(found);
         }
         match options.keep {
-            Some(keep) if !matches!(next, Status::Kept(_)) => self.keep(keep, &mut found)?,
+            Some(keep) if !matches!(next, Status::Kept(_)) => self.keep_state(keep, &mut found)?,
             _ => self.check(&mut found)?,
         }
         if found.verdict == BundleVerdict::Sound {
@@ -261,7 +261,7 @@ impl Watch<'_, '_> {
     }
 
     /// Keeps a state of the bundle if it is sound.
-    fn keep(&self, policy: KeepPolicy, found: &mut WatchedBundle) -> Result<()> {
+    fn keep_state(&self, policy: KeepPolicy, found: &mut WatchedBundle) -> Result<()> {
         let options = (self.options.opening)(Access::ReadOnly);
         let refused = Cell::new(None);
         let sound_only = |folder: &Path| {

@@ -176,8 +176,8 @@ impl App {
     /// Forgets the passphrases of a session for an image or for all, and closes what they opened.
     pub(crate) fn lock(&self, session: &Session, id: Option<&ImageId>) {
         match id {
-            Some(id) => session.keys().forget(id),
-            None => session.keys().forget_all(),
+            Some(id) => session.keys().remove(id),
+            None => session.keys().clear(),
         }
         self.images.revoke(session.number(), id);
         self.jobs.cancel(session.number(), id);

@@ -52,7 +52,7 @@ impl HealthTable {
     }
 
     /// Forgets the result of an image that is being changed.
-    pub(crate) fn forget(&self, id: &ImageId) {
+    pub(crate) fn invalidate(&self, id: &ImageId) {
         self.0.lock().remove(id);
     }
 }

@@ -132,7 +132,7 @@ impl Job {
             )),
             JobKind::Change(change) => {
                 let done = work.apply(change, self);
-                work.app.health.forget(&self.image);
+                work.app.health.invalidate(&self.image);
                 done
             }
             JobKind::Plan(change) => work.plan(change, self),
@@ -162,7 +162,7 @@ impl Job {
     fn check(&self, located: &Located, keys: Option<&ImageKeys>) -> Result<JobResult> {
         let found = open::examine(&located.path(), &located.options(keys), self)?;
         let mut result = JobResult::default();
-        result.take(&found, located);
+        result.set_examination(&found, located);
         Ok(result)
     }
 
@@ -170,7 +170,7 @@ impl Job {
         let found = diagnose::diagnose(&located.path(), &located.options(keys), self)?;
         let mut result = JobResult::default();
         if let Some(check) = &found.check {
-            result.take(check, located);
+            result.set_examination(check, located);
         }
         result.layers = found
             .layers
@@ -212,7 +212,7 @@ impl JobResult {
         self.facts.push((name.to_owned(), value));
     }
 
-    fn take(&mut self, found: &open::Examination, located: &Located) {
+    fn set_examination(&mut self, found: &open::Examination, located: &Located) {
         let conclusion = found.conclusion();
         self.is_sound = matches!(conclusion, Conclusion::Sound);
         self.conclusion = match &conclusion {
@@ -284,7 +284,7 @@ impl Default for Jobs {
 
 impl Jobs {
     /// Returns the permit to run: one job at a time, as each may need much memory.
-    pub(crate) fn turn(&self) -> Arc<Semaphore> {
+    pub(crate) fn permits(&self) -> Arc<Semaphore> {
         self.turn.clone()
     }
 

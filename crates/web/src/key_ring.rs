@@ -80,12 +80,12 @@ impl KeyRing {
     }
 
     /// Forgets all passphrases of an image.
-    pub(crate) fn forget(&self, image: &ImageId) {
+    pub(crate) fn remove(&self, image: &ImageId) {
         self.known.lock().remove(image);
     }
 
     /// Forgets everything.
-    pub(crate) fn forget_all(&self) {
+    pub(crate) fn clear(&self) {
         self.known.lock().clear();
     }
 
@@ -155,7 +155,7 @@ mod tests {
         assert!(ring.of(&id("a"), begin + time / 2).is_some());
         assert_eq!(ring.expire(time, begin + time), [id("b")]);
         assert!(ring.knows(&id("a")) && !ring.knows(&id("b")));
-        ring.forget(&id("a"));
+        ring.remove(&id("a"));
         assert!(!ring.knows(&id("a")));
         assert_eq!(format!("{ring:?}"), "KeyRing(..)");
     }

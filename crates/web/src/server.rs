@@ -99,7 +99,7 @@ impl Drop for Running {
         self.app.jobs.cancel_all();
         if let Some(runtime) = self.runtime.take() {
             // A change that was cancelled ends in order.
-            let turn = self.app.jobs.turn();
+            let turn = self.app.jobs.permits();
             let end = async { tokio::time::timeout(CHANGE_END, turn.acquire_owned()).await };
             drop(runtime.block_on(end));
             runtime.shutdown_timeout(END);

@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// Adds a note for the next page.
-    pub(crate) fn note(&self, text: String) {
+    pub(crate) fn add_note(&self, text: String) {
         let mut notes = self.notes.lock();
         if notes.len() >= MAX_NOTES {
             notes.pop_front();
@@ -148,7 +148,7 @@ impl Sessions {
         if state.open.len() >= MAX_SESSIONS
             && let Some((oldest, _)) = state.open.iter().enumerate().min_by_key(unused)
         {
-            state.open.swap_remove(oldest).keys.forget_all();
+            state.open.swap_remove(oldest).keys.clear();
         }
         state.open.push(session.clone());
         Ok(session)
@@ -174,7 +174,7 @@ impl Sessions {
     pub(crate) fn end(&self, session: &Session) {
         let mut state = self.state.lock();
         state.open.retain(|open| open.number != session.number);
-        session.keys.forget_all();
+        session.keys.clear();
     }
 
     /// Ends the sessions whose time is over, and returns their numbers.
@@ -193,7 +193,7 @@ impl Sessions {
         state.open = open;
         drop(state);
         for session in &over {
-            session.keys.forget_all();
+            session.keys.clear();
         }
         over.iter().map(|session| session.number).collect()
     }

@@ -37,7 +37,7 @@ pub fn check_with(
     let (metadata, sectors) = (loaded.header.metadata.take(), loaded.header.sectors);
     let image = Asif::over(file.clone(), loaded, Access::ReadOnly)?;
     if let Some(first) = metadata {
-        findings.keep(image.read_metadata(sectors, first))?;
+        findings.value_or_damage(image.read_metadata(sectors, first))?;
     }
     for (chunk, at) in beyond
         .iter()

@@ -135,7 +135,7 @@ impl Asif {
         let mut head = self.head.lock();
         let mut raw = head.raw.clone();
         change(&mut raw);
-        self.failed.note(
+        self.failed.record(
             self.file
                 .write_at(0, raw.as_bytes())
                 .and_then(|()| self.file.flush()),
@@ -151,7 +151,7 @@ impl Asif {
         }
         let _one_at_a_time = self.one_at_a_time()?;
         if self.tables.is_full_of_changes() {
-            self.failed.note(self.commit(Vec::new()))
+            self.failed.record(self.commit(Vec::new()))
         } else {
             Ok(())
         }

@@ -31,7 +31,7 @@ impl Asif {
             progress.check()?;
             let _one_at_a_time = self.one_at_a_time()?;
             let before = self.space.extent();
-            self.failed.note(
+            self.failed.record(
                 self.relocate(FileChunk(0))
                     .and_then(|held| self.commit(held)),
             )?;

@@ -92,7 +92,7 @@ fn write_blank(
     let stable = id.map_or_else(Uuid::new_v4, |id| Uuid::new_v5(&id, b"stable uuid"));
     let list = Metadata::new(stable).to_xml()?;
     let segment = segment(geometry, &list)?;
-    let place = geometry.place(geometry.default_metadata_chunk());
+    let place = geometry.table_place(geometry.default_metadata_chunk());
     let mut mask = Mask::all(geometry.mask_bytes(), BlockState::Uninit);
     mask.set(
         0..narrow::<u32>(segment.len()) / geometry.block,

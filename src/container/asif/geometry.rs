@@ -172,7 +172,7 @@ impl Geometry {
     }
 
     /// Returns the location of the entries for `chunk`, which must be addressable.
-    pub(super) fn place(&self, chunk: DiskChunk) -> TablePlace {
+    pub(super) fn table_place(&self, chunk: DiskChunk) -> TablePlace {
         let table = chunk.0 / self.chunks_per_table();
         let within = chunk.0 % self.chunks_per_table();
         let (group, in_group) = (
@@ -188,7 +188,7 @@ impl Geometry {
         }
     }
 
-    /// Returns the meaning of a table entry, the inverse of [`place`](Self::place).
+    /// Returns the meaning of a table entry, the inverse of [`table_place`](Self::table_place).
     pub(super) fn entry_kind(&self, table: u32, entry: u32) -> EntryKind {
         if entry >= self.entries_per_table() {
             return EntryKind::Nothing;
@@ -291,7 +291,7 @@ mod tests {
             bitmap_entry: 0x20038 / 8,
             in_group: 2047,
         };
-        assert_eq!(geometry.place(DiskChunk(0xFFFF_FFFF)), place);
+        assert_eq!(geometry.table_place(DiskChunk(0xFFFF_FFFF)), place);
         let large = Geometry::for_disk(4096, 1 << 20).unwrap();
         assert_eq!(
             (large.tables, large.groups_per_table, large.mask_bytes()),
@@ -304,7 +304,7 @@ mod tests {
         for block in [512, 4096] {
             let geometry = Geometry::for_disk(block, 1 << 20).unwrap();
             for chunk in [0, 1, 2047, 2048, 129_023, 129_024, 0xFFFF_FFFF].map(DiskChunk) {
-                let place = geometry.place(chunk);
+                let place = geometry.table_place(chunk);
                 assert_eq!(
                     geometry.entry_kind(place.table, place.entry),
                     EntryKind::Data(chunk)

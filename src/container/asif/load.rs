@@ -534,7 +534,7 @@ impl IndexWalk<'_, '_> {
             _ => {}
         }
         if let ChunkEntry::Partial(_) = entry {
-            let place = self.header.geometry.place(chunk);
+            let place = self.header.geometry.table_place(chunk);
             partial.in_group.push(place.in_group);
             (partial.bitmap_entry, partial.at) = (place.bitmap_entry, at);
         }

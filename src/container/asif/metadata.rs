@@ -238,7 +238,7 @@ impl Asif {
                 "the image has no room for metadata",
             ));
         };
-        self.failed.note(
+        self.failed.record(
             self.replace_chunk(*first, &bytes)
                 .and_then(|()| self.drop_chunks(others)),
         )?;

@@ -356,7 +356,7 @@ impl Asif {
             })?;
             self.commit(Vec::new())
         });
-        self.failed.note(removed)
+        self.failed.record(removed)
     }
 
     /// Makes the orphan at byte `place` of the file the chunk `number` of the disk, which must not
@@ -394,7 +394,7 @@ impl Asif {
             .tables
             .set(chunk, entry, mask, &self.space)
             .and_then(|()| self.commit(Vec::new()));
-        self.failed.note(restored).map(|()| is_partial)
+        self.failed.record(restored).map(|()| is_partial)
     }
 
     /// Returns the stored chunks past the end of the disk, without the metadata, and their places.
@@ -486,10 +486,10 @@ impl BlockDevice for Asif {
         if !self.begun.load(Ordering::Acquire) {
             // Nothing was changed, and a commit would truncate the file: data after its last chunk is
             // kept from the first change on.
-            return self.failed.note(self.file.flush());
+            return self.failed.record(self.file.flush());
         }
         self.failed
-            .note(self.relocate_some().and_then(|held| self.commit(held)))
+            .record(self.relocate_some().and_then(|held| self.commit(held)))
     }
 
     /// `len` must be a whole number of blocks, not zero, and leave room for the metadata. The

@@ -35,7 +35,7 @@ impl Asif {
         } else {
             self.grow(now..len, blocks, hidden)
         };
-        self.failed.note(resized)
+        self.failed.record(resized)
     }
 
     /// Returns the maximum length of the disk in bytes.

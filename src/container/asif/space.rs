@@ -197,7 +197,7 @@ impl Space {
     }
 
     /// Claims the first free chunk before `limit` that has no data to preserve.
-    fn take(&self, book: &mut SpaceState, limit: FileChunk) -> Result<Option<FileChunk>> {
+    fn claim_free(&self, book: &mut SpaceState, limit: FileChunk) -> Result<Option<FileChunk>> {
         let mut from = book.hint;
         loop {
             let chunk = book.used.first_free(from);
@@ -249,14 +249,14 @@ impl Space {
     /// Allocates a chunk and extends the file to include it. Its contents are undefined.
     pub(super) fn allocate(&self) -> Result<FileChunk> {
         let mut book = self.book.lock();
-        let Some(chunk) = self.take(&mut book, FileChunk(MAX_CHUNKS))? else {
+        let Some(chunk) = self.claim_free(&mut book, FileChunk(MAX_CHUNKS))? else {
             return Err(Error::limit(
                 LAYER,
                 format!("the file has the maximum of {MAX_CHUNKS} chunks"),
             ));
         };
         // Under the lock, because the file may have to grow.
-        if let Err(error) = self.reach(chunk) {
+        if let Err(error) = self.grow_to(chunk) {
             book.used.free(chunk);
             book.hint = book.hint.min(chunk);
             return Err(error);
@@ -272,10 +272,10 @@ impl Space {
 
     /// Allocates a free chunk before `limit`, if there is one.
     pub(super) fn allocate_before(&self, limit: FileChunk) -> Result<Option<FileChunk>> {
-        self.take(&mut self.book.lock(), limit)
+        self.claim_free(&mut self.book.lock(), limit)
     }
 
-    fn reach(&self, chunk: FileChunk) -> Result<()> {
+    fn grow_to(&self, chunk: FileChunk) -> Result<()> {
         let (now, end) = (self.file.info().len, (chunk.0 + 1) * self.chunk_bytes);
         if end <= now {
             return Ok(());

@@ -113,7 +113,7 @@ impl Asif {
             search.buf.resize(to_usize(len), 0);
             self.file.read_at(at, &mut search.buf)?;
             search.left = search.left.saturating_sub(len);
-            search.note(disk + (at - file.start), u64::from(self.geometry.block));
+            search.add_nonzero_blocks(disk + (at - file.start), u64::from(self.geometry.block));
             at += len;
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Asif {
             .iter()
             .try_for_each(change_range)
             .and_then(|()| self.commit(Vec::new()));
-        self.failed.note(changed)
+        self.failed.record(changed)
     }
 
     /// Calls `each` for the runs of `within` that are not marked as written.
@@ -214,7 +214,7 @@ impl Asif {
 
 impl UnwrittenSearch {
     /// Adds the blocks of `buf`, which are at byte `disk` of the disk, that are not zeros.
-    fn note(&mut self, disk: u64, block: u64) {
+    fn add_nonzero_blocks(&mut self, disk: u64, block: u64) {
         let mut at = disk;
         for bytes in self.buf.chunks(to_usize(block)) {
             let range = at..at + bytes.len() as u64;

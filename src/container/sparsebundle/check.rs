@@ -30,7 +30,7 @@ pub fn check(store: &dyn Store, problems: &mut Problems, progress: &dyn Progress
     progress.stage("check", 0);
     let token = check_token(store, problems);
     let mut findings = Findings::Check(problems, progress);
-    let cipher_block = findings.keep(token)?.flatten();
+    let cipher_block = findings.value_or_damage(token)?.flatten();
     if let Err(error) = store.open(LOCK, Open::Read)
         && error.kind() != Kind::Io
     {
@@ -264,13 +264,13 @@ impl BundleWalk<'_> {
             return self.stray(entry.name);
         };
         self.meet(index);
-        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else {
+        let Some(meta) = self.findings.value_or_damage(entry.meta())?.flatten() else {
             return Ok(());
         };
         let found = self.rules.check_len(index, meta.len);
         self.report(entry.name, found)?;
         self.findings
-            .keep(self.store.open(entry.name, Open::Read))
+            .value_or_damage(self.store.open(entry.name, Open::Read))
             .map(drop)
     }
 
@@ -315,7 +315,7 @@ impl BundleWalk<'_> {
                 }
                 self.findings.advance(0)?;
                 self.findings
-                    .keep(self.store.open(&BandIndex(index).name(), Open::Read))?;
+                    .value_or_damage(self.store.open(&BandIndex(index).name(), Open::Read))?;
             }
         }
         Ok(())
@@ -329,7 +329,7 @@ impl BundleWalk<'_> {
                 .and_then(|_| warn("expected the number of a band in lower-case hexadecimal"));
             return self.report(entry.name, found);
         };
-        let Some(meta) = self.findings.keep(entry.meta())?.flatten() else {
+        let Some(meta) = self.findings.value_or_damage(entry.meta())?.flatten() else {
             return Ok(());
         };
         let found = if self.rules.info.version == Version::One {

@@ -229,12 +229,12 @@ pub(super) fn each_value(bytes: &[u8], each: &mut dyn FnMut(&str, &Value)) -> Re
 impl PlistValues {
     fn read(bytes: &[u8]) -> Result<Self> {
         let mut found = Self::default();
-        each_value(bytes, &mut |key, value| found.take(key, value))?;
+        each_value(bytes, &mut |key, value| found.set_value(key, value))?;
         Ok(found)
     }
 
     /// Records the value of a known key; a value of the wrong type is ignored.
-    fn take(&mut self, key: &str, value: &Value) {
+    fn set_value(&mut self, key: &str, value: &Value) {
         match (key, value) {
             ("size", Value::Integer(number)) => self.size = number.as_unsigned(),
             ("band-size", Value::Integer(number)) => self.band_size = number.as_unsigned(),

@@ -74,7 +74,7 @@ impl SparseImage {
             ));
         }
         Ok(match table.bands.get(&piece.band) {
-            Some(slot) => MappedRun::Stored(table.place_of(*slot, piece.within.clone())),
+            Some(slot) => MappedRun::Stored(table.slot_range(*slot, piece.within.clone())),
             None => MappedRun::Hole,
         })
     }
@@ -155,7 +155,7 @@ impl SparseImage {
     /// `bytes` does not cover completely, so that no sector is a mix of data before and after the
     /// discard.
     fn reuse_slot(&self, piece: &BandPart, slot: Slot, bytes: &[u8]) -> Result<()> {
-        let place = self.table().place(slot);
+        let place = self.table().slot_offset(slot);
         regions::blank(
             &*self.file,
             place..place + piece.within.start.next_multiple_of(SECTOR),
@@ -175,7 +175,7 @@ impl SparseImage {
     /// flush waits for that.
     fn add(&self, piece: &BandPart, bytes: &[u8]) -> Result<()> {
         let slot = self.reserve(piece)?;
-        let place = self.table().place(slot);
+        let place = self.table().slot_offset(slot);
         let written = self
             .blank_around(piece, place)
             .map(|()| self.file.write_at(place + piece.within.start, bytes));
@@ -280,7 +280,7 @@ impl SparseImage {
         let Some(slot) = self.unlist(band) else {
             return Ok(());
         };
-        let place = self.table().place(slot);
+        let place = self.table().slot_offset(slot);
         let end = self.file.info().len.min(place + self.band_size); // another program may have truncated it
         if place < end {
             self.file.discard(place..end, AfterDiscard::Any)

@@ -240,7 +240,7 @@ impl SparseImage {
             let Some(slot) = self.table().discarded.get(&band).copied() else {
                 continue;
             };
-            let place = self.table().place(slot);
+            let place = self.table().slot_offset(slot);
             regions::blank(&*self.file, place..place + self.band_size)?;
             let mut table = self.table_mut();
             table.discarded.remove(&band);
@@ -295,7 +295,12 @@ impl SparseImage {
 
     fn copy(&self, moves: &[&BandMove<'_>]) -> Result<()> {
         for one in moves {
-            let (from, to) = { (self.table().place(one.from), self.table().place(one.to)) };
+            let (from, to) = {
+                (
+                    self.table().slot_offset(one.from),
+                    self.table().slot_offset(one.to),
+                )
+            };
             regions::copy(&*self.file, from, to, self.band_size)?;
         }
         Ok(())

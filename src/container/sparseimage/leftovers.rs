@@ -82,7 +82,7 @@ impl SparseImage {
         if !superseded.is_empty() {
             let labels: Vec<_> = superseded.iter().map(|slot| (*slot, Label::NONE)).collect();
             let written = self.write_labels(&labels).and_then(|()| self.file.flush());
-            self.failed.note(written)?;
+            self.failed.record(written)?;
             superseded.clear();
         }
         self.is_settled.store(true, Ordering::Release);

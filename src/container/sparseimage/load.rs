@@ -134,11 +134,11 @@ fn sort(
             table.spare.insert(slot);
             continue;
         };
-        if table.place(slot) >= file_len {
+        if table.slot_offset(slot) >= file_len {
             let lost = format!(
                 "band {} at byte {} is past the end of the file at {file_len}",
                 band.0,
-                table.place(slot)
+                table.slot_offset(slot)
             );
             findings.report(Severity::Damage, error_at(table, slot, lost))?;
         }
@@ -201,7 +201,7 @@ pub(super) fn find_orphans(file: &dyn BlockDevice, table: &mut Table) -> Result<
         |one: &Slot, next: &Slot| one.0 + 1 == next.0 && one.in_node().0 == next.in_node().0;
     // Whole runs first: a damaged image may have millions of empty slots in one hole.
     for run in spare.chunk_by(follows) {
-        let start = table.place(run[0]);
+        let start = table.slot_offset(run[0]);
         if regions::is_zero(file, start..start + run.len() as u64 * table.band_size)? {
             table.spare.extend(run);
             continue;
@@ -219,12 +219,17 @@ pub(super) fn find_orphans(file: &dyn BlockDevice, table: &mut Table) -> Result<
 
 /// Returns true if the band in `slot` is all zeros. Bytes past the end of the file count as zeros.
 pub(super) fn is_zero_band(file: &dyn BlockDevice, table: &Table, slot: Slot) -> Result<bool> {
-    let start = table.place(slot);
+    let start = table.slot_offset(slot);
     regions::is_zero(file, start..start + table.band_size)
 }
 
 fn same(file: &dyn BlockDevice, table: &Table, one: Slot, other: Slot) -> Result<bool> {
-    regions::are_equal(file, table.place(one), table.place(other), table.band_size)
+    regions::are_equal(
+        file,
+        table.slot_offset(one),
+        table.slot_offset(other),
+        table.band_size,
+    )
 }
 
 fn error_at(

@@ -193,7 +193,7 @@ impl SparseImage {
         slots.sort_unstable_by_key(|(slot, _)| *slot);
         let mut orphans = Vec::new();
         for (slot, band) in slots {
-            let place = self.table().place(slot);
+            let place = self.table().slot_offset(slot);
             if regions::is_zero(&*self.file, place..place + self.band_size)? {
                 continue;
             }
@@ -250,7 +250,7 @@ impl SparseImage {
             let unlabeled = table.orphans.iter().copied();
             let inside = unlabeled
                 .into_iter()
-                .find(|slot| table.place(*slot) == place);
+                .find(|slot| table.slot_offset(*slot) == place);
             let next = table.next_slot()?;
             let slot = match inside {
                 Some(slot) => {
@@ -272,7 +272,7 @@ impl SparseImage {
                 table.leftover_end = 0;
             }
         }
-        self.failed.note(self.write_restored(band))
+        self.failed.record(self.write_restored(band))
     }
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {
@@ -352,7 +352,7 @@ impl BlockDevice for SparseImage {
         let _one_at_a_time = self.flushing.lock();
         self.failed.check(LAYER)?;
         self.remove_superseded_labels()?;
-        self.failed.note(self.commit())
+        self.failed.record(self.commit())
     }
 
     /// `len` must be a multiple of 512, not zero. The change is durable on return.

@@ -25,9 +25,9 @@ impl SparseImage {
     fn shrink(&self, len: u64) -> Result<()> {
         self.table_mut().len = len;
         self.drop_beyond(len);
-        self.failed.note(self.write_size(len / SECTOR))?;
+        self.failed.record(self.write_size(len / SECTOR))?;
         self.failed
-            .note(self.blank_end().and_then(|()| self.commit()))
+            .record(self.blank_end().and_then(|()| self.commit()))
     }
 
     /// Grows the disk. First removes, durably, the data past its end, which would become visible.
@@ -35,8 +35,8 @@ impl SparseImage {
         debug_assert!(now < len);
         self.drop_leftovers();
         self.failed
-            .note(self.blank_end().and_then(|()| self.commit()))?;
-        self.failed.note(self.write_size(len / SECTOR))?;
+            .record(self.blank_end().and_then(|()| self.commit()))?;
+        self.failed.record(self.write_size(len / SECTOR))?;
         self.table_mut().len = len;
         Ok(())
     }
@@ -51,7 +51,7 @@ impl SparseImage {
     pub(super) fn drop_zeros_beyond(&self) -> Result<()> {
         let beyond: Vec<_> = self.table().beyond().collect();
         for (band, slot) in beyond {
-            let place = self.table().place(slot);
+            let place = self.table().slot_offset(slot);
             if regions::is_zero(&*self.file, place..place + self.band_size)? {
                 self.drop_band(band);
             }
@@ -90,7 +90,7 @@ impl SparseImage {
         let Some(slot) = table.bands.get(&last).filter(|_| within > 0).copied() else {
             return Ok(());
         };
-        let place = table.place_of(slot, within..self.band_size);
+        let place = table.slot_range(slot, within..self.band_size);
         drop(table);
         regions::blank(&*self.file, place)
     }

@@ -84,14 +84,14 @@ impl Table {
     }
 
     /// Returns the file offset of the band in `slot`, whose node must be known.
-    pub(super) fn place(&self, slot: Slot) -> u64 {
+    pub(super) fn slot_offset(&self, slot: Slot) -> u64 {
         let (node, within) = slot.in_node();
         self.nodes[node] + NODE + u64::from(within) * self.band_size
     }
 
     /// Returns the file range of the bytes `within` of the band in `slot`.
-    pub(super) fn place_of(&self, slot: Slot, within: Range<u64>) -> Range<u64> {
-        let start = self.place(slot);
+    pub(super) fn slot_range(&self, slot: Slot, within: Range<u64>) -> Range<u64> {
+        let start = self.slot_offset(slot);
         start + within.start..start + within.end
     }
 
@@ -99,7 +99,7 @@ impl Table {
     pub(super) fn end(&self) -> u64 {
         let last_node = self.nodes.last().map_or(NODE, |node| node + NODE);
         self.slots.len().checked_sub(1).map_or(last_node, |last| {
-            last_node.max(self.place(Slot(narrow(last))) + self.band_size)
+            last_node.max(self.slot_offset(Slot(narrow(last))) + self.band_size)
         })
     }
 
@@ -116,7 +116,7 @@ impl Table {
         });
         let nodes = self.nodes.last().map_or(NODE, |node| node + NODE);
         last.zip(visible).map_or(nodes, |(last, visible)| {
-            nodes.max(self.place(Slot(narrow(last))) + visible)
+            nodes.max(self.slot_offset(Slot(narrow(last))) + visible)
         })
     }
 

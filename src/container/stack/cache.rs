@@ -41,7 +41,7 @@ impl Cache {
     }
 
     /// Records an error of the cache. Reads continue without it.
-    fn note(&self, result: Result<()>) {
+    fn record_failure(&self, result: Result<()>) {
         if let Err(error) = result {
             let _first = self.problem.set(error);
         }
@@ -49,7 +49,7 @@ impl Cache {
 
     pub(super) fn flush(&self, device: &dyn BlockDevice) {
         if self.is_filled && self.problem.get().is_none() {
-            self.note(device.flush());
+            self.record_failure(device.flush());
         }
     }
 }
@@ -68,7 +68,7 @@ impl Stack {
         let (grain, below) = (layer.grain(), cache.level - 1);
         let keep = |at: u64, bytes: &[u8]| {
             if cache.problem().is_none() {
-                cache.note(layer.write_at(at, bytes));
+                cache.record_failure(layer.write_at(at, bytes));
             }
         };
         let pieces = super::write::BlockSplit::of(offset..offset + buf.len() as u64, grain);

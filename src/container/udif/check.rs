@@ -156,7 +156,7 @@ impl ChunkWalk<'_> {
             }
             let Some(table) = self
                 .findings
-                .keep(Table::parse(&resource.data, &resource.name))?
+                .value_or_damage(Table::parse(&resource.data, &resource.name))?
             else {
                 all = false;
                 continue;
@@ -284,7 +284,12 @@ impl ChunkWalk<'_> {
                 "the chunk at byte {} of the disk has no stored data",
                 one.start
             );
-            self.report(Severity::Damage, MAP, self.fork.place(one.offset).1, empty)?;
+            self.report(
+                Severity::Damage,
+                MAP,
+                self.fork.part_and_offset(one.offset).1,
+                empty,
+            )?;
         }
         for pair in places.windows(2) {
             let (one, other) = (pair[0], pair[1]);
@@ -297,7 +302,7 @@ impl ChunkWalk<'_> {
                 self.report(
                     Severity::Warning,
                     MAP,
-                    self.fork.place(other.offset).1,
+                    self.fork.part_and_offset(other.offset).1,
                     both,
                 )?;
             }

@@ -66,9 +66,9 @@ impl ChunkReader {
     /// Returns the plain bytes of a compressed chunk, through the cache.
     pub(super) fn decoded(&self, index: ChunkIndex, chunk: &Chunk) -> Result<Arc<Vec<u8>>> {
         self.cache.get(index, || {
-            let turn = self.turn(chunk);
+            let turn = self.lock_for_large_chunk(chunk);
             if turn.is_some() {
-                self.cache.forget();
+                self.cache.clear();
             }
             let mut plain = device::zeros(to_usize(chunk.len))?;
             self.decode(chunk, &mut plain)?;
@@ -78,8 +78,8 @@ impl ChunkReader {
 
     /// Waits for the right to decode a long chunk. Called before its memory is allocated, and held
     /// until it is decoded.
-    pub(super) fn turn(&self, chunk: &Chunk) -> Option<MutexGuard<'_, ()>> {
-        (chunk.len > LONG_CHUNK).then(|| self.cache.turn())
+    pub(super) fn lock_for_large_chunk(&self, chunk: &Chunk) -> Option<MutexGuard<'_, ()>> {
+        (chunk.len > LONG_CHUNK).then(|| self.cache.lock_for_large_chunk())
     }
 
     /// Decodes a chunk into `out`, which has the length of the chunk.
@@ -101,7 +101,7 @@ impl ChunkReader {
                             error.layer(),
                             error.message()
                         );
-                        let (file, at) = self.fork.place(chunk.offset);
+                        let (file, at) = self.fork.part_and_offset(chunk.offset);
                         // Of kind limit if there is no memory to decode it.
                         let error = Error::new(error.kind(), LAYER, message).at(at);
                         file.into_iter().fold(error, Error::in_file)

@@ -128,7 +128,7 @@ impl BlockDevice for Udif {
             }
         }
         let decode = |(chunk, out): (&Chunk, &mut [u8])| {
-            let _turn = self.contents.turn(chunk);
+            let _turn = self.contents.lock_for_large_chunk(chunk);
             self.contents.decode(chunk, out)
         };
         match parts.len() {

@@ -82,7 +82,7 @@ fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource
                 ..Resource::default()
             };
             for (key, value) in entry {
-                resource.take(&key, value);
+                resource.set_value(&key, value);
             }
             // Entries of a binary list may share data, but the copies need memory each.
             resource.data = decoded.restored(resource.data);
@@ -101,7 +101,7 @@ fn of_types(types: Dictionary, decoded: &mut DecodedList) -> Result<Vec<Resource
 
 impl Resource {
     /// Sets a field from a key and its value; a value of the wrong type is ignored.
-    fn take(&mut self, key: &str, value: Value) {
+    fn set_value(&mut self, key: &str, value: Value) {
         match (key, value) {
             ("Data", Value::Data(bytes)) => self.data = bytes,
             ("ID", Value::String(text)) => self.id = text,

@@ -119,7 +119,7 @@ impl Fork {
 
     /// Returns the file that contains byte `offset` of the fork, if there are several, and the
     /// offset in that file.
-    pub(super) fn place(&self, offset: u64) -> (Option<&Path>, u64) {
+    pub(super) fn part_and_offset(&self, offset: u64) -> (Option<&Path>, u64) {
         match self.piece(offset) {
             Some(piece) => (
                 piece.name.as_deref(),

@@ -275,7 +275,7 @@ impl ChunkReader {
                 );
             }
         } else {
-            let _turn = self.turn(chunk);
+            let _turn = self.lock_for_large_chunk(chunk);
             let mut plain = device::zeros(to_usize(chunk.len))?;
             self.decode(chunk, &mut plain)?;
             sum.update(&plain);

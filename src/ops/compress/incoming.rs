@@ -255,7 +255,7 @@ impl CompressedTree<'_> {
         let Some(packed) = packed else {
             return Ok(None);
         };
-        let place = self.spool.take(fork.len() as u64);
+        let place = self.spool.reserve(fork.len() as u64);
         self.spool.device.write_at(place.start, &fork)?;
         self.compare(&packed, Arc::new(Memory::read_only(fork)))?;
         Ok(Some(Spooled {
@@ -265,7 +265,7 @@ impl CompressedTree<'_> {
     }
 
     fn pack_large(&self, bounds: decmpfs::Bounds) -> Result<Option<Spooled>> {
-        let place = self.spool.take(bounds.fork);
+        let place = self.spool.reserve(bounds.fork);
         let mut write = |at: u64, bytes: &[u8]| self.spool.device.write_at(place.start + at, bytes);
         let packed = self.packed(bounds, &mut write)?;
         let used = packed.as_ref().map_or(0, |packed| packed.fork_len);
@@ -333,7 +333,7 @@ struct Spool {
 
 impl Spool {
     /// Reserves `len` bytes.
-    fn take(&self, len: u64) -> Range<u64> {
+    fn reserve(&self, len: u64) -> Range<u64> {
         let mut end = self.end.lock();
         let place = *end..*end + len;
         *end = place.end.next_multiple_of(GRAIN);

@@ -109,7 +109,7 @@ fn copy_rest(
         at = end;
         // Long holes are as quick to skip the next time.
         if copied != kept {
-            draft.keep(at)?;
+            draft.record_progress(at)?;
             kept = copied;
         }
     }

@@ -82,7 +82,7 @@ pub fn diagnose(
     options: &OpenOptions<'_>,
     progress: &dyn Progress,
 ) -> Result<Diagnosis> {
-    if let Some(cause) = place(path) {
+    if let Some(cause) = path_cause(path) {
         return Ok(Diagnosis {
             layers: Vec::new(),
             cause: Some(cause),
@@ -241,7 +241,7 @@ fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
 }
 
 /// Returns the cause for a path that does not exist or cannot be an image.
-fn place(path: &Path) -> Option<Cause> {
+fn path_cause(path: &Path) -> Option<Cause> {
     if remote::is_elsewhere(path) {
         return None; // opening it says what is wrong
     }

@@ -150,7 +150,7 @@ impl ExportShared<'_> {
         for Entry { name, attributes } in &batch.entries {
             let mut problems = Vec::new();
             if self.maker.leaves_out(attributes) {
-                report.note(about(
+                report.add_problem(about(
                     Error::unsupported(LAYER, "special file: skipped"),
                     &batch.path,
                     name,
@@ -159,7 +159,7 @@ impl ExportShared<'_> {
             }
             if self.maker.clears_bits(attributes) {
                 let message = "its set-user-ID and set-group-ID bits are cleared";
-                report.note(about(Error::unsupported(LAYER, message), &batch.path, name));
+                report.add_problem(about(Error::unsupported(LAYER, message), &batch.path, name));
             }
             let made = self.maker.make(
                 batch.folder.as_fd(),

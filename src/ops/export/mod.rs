@@ -78,7 +78,7 @@ pub struct Exported {
 pub const MAX_PROBLEMS: usize = 1000;
 
 impl Exported {
-    fn note(&mut self, error: Error) {
+    fn add_problem(&mut self, error: Error) {
         self.note_count += 1;
         if self.notes.len() < MAX_PROBLEMS {
             self.notes.push(error);

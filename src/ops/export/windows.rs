@@ -165,12 +165,12 @@ impl WindowsExport<'_> {
     /// Returns the name of an entry on the host, and notes one that is not its own.
     fn name(&mut self, name: &str, path: &str, taken: &mut TakenNames) -> Result<String> {
         let host = taken
-            .take(name)
+            .reserve(name)
             .ok_or_else(|| Error::unsupported(LAYER, "the host does not support this name"))?;
         if host != name {
             let message = format!("Windows refuses the name: extracted as {host}");
             self.report
-                .note(about(Error::unsupported(LAYER, message), path, name));
+                .add_problem(about(Error::unsupported(LAYER, message), path, name));
         }
         Ok(host)
     }
@@ -185,7 +185,7 @@ impl WindowsExport<'_> {
     ) -> Result<()> {
         let mut skipped = |what: &str| {
             let error = Error::unsupported(LAYER, format!("{what}: skipped"));
-            self.report.note(about(error, path, &name));
+            self.report.add_problem(about(error, path, &name));
         };
         match attributes.kind {
             FileKind::File => {}

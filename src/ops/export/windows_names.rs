@@ -34,7 +34,7 @@ pub(super) struct TakenNames(HashSet<String>);
 impl TakenNames {
     /// Returns the name that an entry `name` of the volume gets, and takes it. `None`: the name is
     /// empty, `.` or `..`, or has a slash or a zero.
-    pub(super) fn take(&mut self, name: &str) -> Option<String> {
+    pub(super) fn reserve(&mut self, name: &str) -> Option<String> {
         if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
             return None;
         }
@@ -121,14 +121,17 @@ mod tests {
             (".nul", ".nul"),
         ] {
             assert_eq!(fitting(name), expected, "{name:?}");
-            assert_eq!(TakenNames::default().take(name).as_deref(), Some(expected));
+            assert_eq!(
+                TakenNames::default().reserve(name).as_deref(),
+                Some(expected)
+            );
         }
     }
 
     #[test]
     fn names_that_differ_by_case_are_numbered() {
         let mut taken = TakenNames::default();
-        let mut take = |name| taken.take(name).unwrap();
+        let mut take = |name| taken.reserve(name).unwrap();
         assert_eq!(take("Read me.txt"), "Read me.txt");
         assert_eq!(take("READ ME.TXT"), "READ ME (2).TXT");
         assert_eq!(take("read me (2).txt"), "read me (2) (2).txt");
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn no_name_leads_elsewhere() {
         for name in ["", ".", "..", "a/b", "a\0b"] {
-            assert_eq!(TakenNames::default().take(name), None, "{name:?}");
+            assert_eq!(TakenNames::default().reserve(name), None, "{name:?}");
         }
         assert_eq!(fitting("..\\up"), "..\u{F026}up");
         assert_eq!(fitting("C:"), "C\u{F022}");

@@ -52,7 +52,7 @@ pub fn items(
                 joined.append(tree, 0, None)?;
             }
             Item::At { from, to } => {
-                let (parent, name) = joined.place(to, created)?;
+                let (parent, name) = joined.make_parent(to, created)?;
                 if from.is_dir() && !from.is_symlink() {
                     joined.append(folder(from, options, progress)?, parent, Some(name))?;
                 } else {
@@ -64,7 +64,7 @@ pub fn items(
                 }
             }
             Item::Link { at, target } => {
-                let (parent, name) = joined.place(at, created)?;
+                let (parent, name) = joined.make_parent(at, created)?;
                 let link = SourceKind::Symlink(target.as_str().into());
                 joined
                     .nodes
@@ -132,7 +132,7 @@ impl JoinedTrees {
     }
 
     /// Returns the folder of the last component of `path`, created if missing, and that component.
-    fn place<'p>(&mut self, path: &'p str, created: Timestamp) -> Result<(u32, &'p str)> {
+    fn make_parent<'p>(&mut self, path: &'p str, created: Timestamp) -> Result<(u32, &'p str)> {
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let name = parts
             .pop()

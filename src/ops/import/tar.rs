@@ -133,7 +133,7 @@ impl TreeBuilder {
             if pending.path == without_slash(&member.path) {
                 xattrs = pending.xattrs;
             } else {
-                self.place(pending.double, Vec::new())?; // a file like any other
+                self.add_member(pending.double, Vec::new())?; // a file like any other
             }
         }
         if let Some(path) = apple_double::partner(&member)
@@ -146,10 +146,10 @@ impl TreeBuilder {
             });
             return Ok(());
         }
-        self.place(member, xattrs)
+        self.add_member(member, xattrs)
     }
 
-    fn place(&mut self, member: Member, mut xattrs: Xattrs) -> Result<()> {
+    fn add_member(&mut self, member: Member, mut xattrs: Xattrs) -> Result<()> {
         let path = String::from_utf8(member.path.clone()).map_err(|error| {
             refused(
                 &error.to_string(),
@@ -337,7 +337,7 @@ impl TreeBuilder {
     /// its contents.
     fn finish(mut self) -> Result<Self> {
         if let Some(pending) = self.pending.take() {
-            self.place(pending.double, Vec::new())?;
+            self.add_member(pending.double, Vec::new())?;
         }
         if !self.root_known {
             // Without a member for the root, its date is that of its newest entry.

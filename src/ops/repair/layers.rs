@@ -316,7 +316,7 @@ impl<'a> LayerRepair<'a> {
         steps: Result<Vec<String>>,
     ) -> Result<bool> {
         self.changed_outside |= steps.as_ref().is_ok_and(|steps| !steps.is_empty());
-        self.done.take(layer, steps)
+        self.done.record_layer(layer, steps)
     }
 
     /// Refuses to change the end of a file if only its header supports that.
@@ -369,7 +369,7 @@ impl<'a> LayerRepair<'a> {
             Err(error) => {
                 return self
                     .done
-                    .take(GPT, Err::<Vec<RepairStep>, _>(error))
+                    .record_layer(GPT, Err::<Vec<RepairStep>, _>(error))
                     .map(drop);
             }
         };

@@ -185,7 +185,7 @@ impl Repaired {
 
     /// Records the steps of a layer, or the reason why there are none. Returns `false` if it stays
     /// damaged, so that no layer above it must be written.
-    fn take(
+    fn record_layer(
         &mut self,
         layer: &'static str,
         found: Result<Vec<impl Into<RepairStep>>>,

@@ -224,7 +224,7 @@ fn apply(
         }
         match change {
             FileChange::Quarantine { name, .. } => {
-                undo.take(image, name, &format!("{number}/{FILES}{name}"))?;
+                undo.move_in(image, name, &format!("{number}/{FILES}{name}"))?;
             }
             FileChange::Rename(from, to) => image.rename(from, to)?,
             FileChange::Create(name) => drop(image.open(name, Open::CreateNew)?),

@@ -142,7 +142,7 @@ impl UndoStore {
     }
 
     /// Moves a file of the image to the undo data.
-    pub(super) fn take(&self, image: &dyn Store, name: &str, to: &str) -> Result<()> {
+    pub(super) fn move_in(&self, image: &dyn Store, name: &str, to: &str) -> Result<()> {
         match &self.shared {
             Some(shared) => shared
                 .parent

@@ -49,7 +49,7 @@ impl LayerRepair<'_> {
                 }
             };
             self.done
-                .take(VOLUME, steps.map_err(|error| error.in_file(&place)))?;
+                .record_layer(VOLUME, steps.map_err(|error| error.in_file(&place)))?;
         }
         disk.flush()
     }

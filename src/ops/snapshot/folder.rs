@@ -188,7 +188,7 @@ impl Folder {
         CopiedFiles::new(&store, &format!("{old}{OURS}"), &format!("{new}{OURS}"))?
             .link(progress)?;
         store.sync()?;
-        place.take()
+        place.publish()
     }
 
     /// Fails if the snapshot is damaged and the present state, which would be lost, is not.

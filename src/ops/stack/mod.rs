@@ -152,7 +152,7 @@ impl CommitJob<'_> {
                 let piece = at..range.end.min(at + most);
                 if self.progress.cancelled() || piece.end - noted > STRETCH {
                     self.below.disk.flush()?;
-                    self.note(at)?;
+                    self.record_progress(at)?;
                     noted = at;
                     self.progress.check()?;
                 }
@@ -193,13 +193,13 @@ impl CommitJob<'_> {
         parent.begin_as(self.parent)?;
         layer.set_parent(self.parent)?;
         let done = done.map_or(0, |done| done.done.min(layer.info().len) / PIECE * PIECE);
-        self.note(done)?;
+        self.record_progress(done)?;
         Ok(done)
     }
 
     /// Records, durably, that everything before `done` is below. Nothing is recorded for an image
     /// without a UUID, because it could be replaced by another one before the record is read.
-    fn note(&self, done: u64) -> Result<()> {
+    fn record_progress(&self, done: u64) -> Result<()> {
         if self.parent.is_nil() {
             return Ok(());
         }

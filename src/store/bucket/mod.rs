@@ -185,7 +185,7 @@ impl Bucket {
     /// Delays `bytes` to keep to the configured rate.
     async fn keep_pace(&self, bytes: usize) {
         if let Some(pace) = &self.pace {
-            tokio::time::sleep(pace.take(bytes)).await;
+            tokio::time::sleep(pace.reserve(bytes)).await;
         }
     }
 

@@ -22,11 +22,11 @@ impl RateLimiter {
     }
 
     /// Returns the delay before so many bytes may be sent.
-    pub(super) fn take(&self, bytes: usize) -> Duration {
-        self.take_at(Instant::now(), bytes)
+    pub(super) fn reserve(&self, bytes: usize) -> Duration {
+        self.reserve_at(Instant::now(), bytes)
     }
 
-    fn take_at(&self, now: Instant, bytes: usize) -> Duration {
+    fn reserve_at(&self, now: Instant, bytes: usize) -> Duration {
         let nanos = (bytes as u128 * 1_000_000_000) / u128::from(self.bytes_per_second);
         let mut free_from = self.free_from.lock();
         let begin = now.max(*free_from);
@@ -43,15 +43,15 @@ mod tests {
     fn bytes_wait_for_those_before_them() {
         let now = Instant::now() + Duration::from_secs(1);
         let pace = RateLimiter::new(1000);
-        assert_eq!(pace.take_at(now, 500), Duration::ZERO);
-        assert_eq!(pace.take_at(now, 2000), Duration::from_millis(500));
-        assert_eq!(pace.take_at(now, 1), Duration::from_millis(2500));
+        assert_eq!(pace.reserve_at(now, 500), Duration::ZERO);
+        assert_eq!(pace.reserve_at(now, 2000), Duration::from_millis(500));
+        assert_eq!(pace.reserve_at(now, 1), Duration::from_millis(2500));
         let later = now + Duration::from_secs(9);
         assert_eq!(
-            pace.take_at(later, 1000),
+            pace.reserve_at(later, 1000),
             Duration::ZERO,
             "unused time is not saved up"
         );
-        assert_eq!(pace.take_at(later, 1), Duration::from_secs(1));
+        assert_eq!(pace.reserve_at(later, 1), Duration::from_secs(1));
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Buffer {
 
 impl Buffers {
     /// Returns a buffer with arbitrary contents.
-    pub(super) fn take(&self) -> Buffer {
+    pub(super) fn acquire(&self) -> Buffer {
         let mut free = self.0.lock();
         let bytes = match free.returned.pop() {
             Some(bytes) => bytes,
@@ -60,12 +60,12 @@ impl Buffers {
 
     /// Returns enough buffers for `bytes`.
     pub(super) fn take_for(&self, bytes: u64) -> Vec<Buffer> {
-        (0..bytes.div_ceil(PAGE)).map(|_| self.take()).collect()
+        (0..bytes.div_ceil(PAGE)).map(|_| self.acquire()).collect()
     }
 
     /// Returns a buffer of zeros.
     pub(super) fn zeros(&self) -> Buffer {
-        let mut buffer = self.take();
+        let mut buffer = self.acquire();
         buffer.fill(0);
         buffer
     }
@@ -80,7 +80,7 @@ impl Drop for Buffer {
 
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        let mut copy = self.home.take();
+        let mut copy = self.home.acquire();
         copy.copy_from_slice(self);
         copy
     }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn buffers_are_used_again() {
         let buffers = Buffers::default();
-        let mut first = buffers.take();
+        let mut first = buffers.acquire();
         first.fill(7);
         let mut copy = first.clone();
         copy[0] = 1;

@@ -143,7 +143,7 @@ impl Shared {
         let names: Vec<String> = live.keys().cloned().collect();
         live.values_mut().for_each(|name| *name = NameState::Gone);
         drop(live);
-        self.note_names(names.iter().map(String::as_str));
+        self.mark_names_dirty(names.iter().map(String::as_str));
     }
 
     fn store_all(&self) -> Result<()> {

@@ -41,7 +41,7 @@ impl Shared {
             return;
         };
         for file in &files {
-            file.pages_mut().forget_used_before(before + 1);
+            file.pages_mut().evict_used_before(before + 1);
         }
         drop(files);
         self.forget_files();

@@ -259,7 +259,7 @@ impl File {
             self.fetch(shared, source, &mut pages, bytes, connections)?;
             if let (Some(cache), Some(key)) = (&shared.cache, key) {
                 for (at, page) in (0..).step_by(PAGE as usize).zip(&pages) {
-                    cache.keep(key.after(at), &page[..(bytes - at).min(PAGE) as usize]);
+                    cache.insert_clean(key.after(at), &page[..(bytes - at).min(PAGE) as usize]);
                 }
             }
         }

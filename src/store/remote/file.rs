@@ -113,7 +113,7 @@ impl File {
         let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
         let (pages, len, base) = {
             let mut inner = self.pages_mut();
-            let Some(pages) = inner.leave(index) else {
+            let Some(pages) = inner.begin_upload(index) else {
                 return Ok(());
             };
             let len = inner.base.len.saturating_sub(start).min(part_len);
@@ -122,7 +122,8 @@ impl File {
             (pages, len, (!complete).then(|| inner.source(first)))
         };
         let stored = self.store_bytes(shared, start, len, base, &pages);
-        self.pages_mut().left(index, stored.as_ref().ok().copied());
+        self.pages_mut()
+            .end_upload(index, stored.as_ref().ok().copied());
         if stored.is_err() {
             self.failed.fetch_add(1, Ordering::SeqCst);
         }
@@ -193,7 +194,7 @@ impl File {
                     Ok(PageData::Memory(_, Some(block)) | PageData::Disk(block)) => {
                         cache.adopt(key.after(n * PAGE), piece.as_ref().len(), block.clone());
                     }
-                    _ => cache.keep(key.after(n * PAGE), piece.as_ref()),
+                    _ => cache.insert_clean(key.after(n * PAGE), piece.as_ref()),
                 }
             }
         }
@@ -287,7 +288,7 @@ impl File {
             drop(inner);
             at += n;
         }
-        shared.note(self);
+        shared.mark_dirty(self);
         Ok(())
     }
 
@@ -419,7 +420,7 @@ impl BlockDevice for Opened {
             drop(pages);
             self.file.recall(self.shared(), page)?;
         }
-        self.shared().note(&self.file);
+        self.shared().mark_dirty(&self.file);
         Ok(())
     }
 

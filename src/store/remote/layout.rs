@@ -336,7 +336,7 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
     };
     let mut current = None;
     while let Some(mut fields) = lines.next()? {
-        document.take(&mut fields, &mut current, role)?;
+        document.parse_line(&mut fields, &mut current, role)?;
     }
     document.finish(current);
     Ok(document)
@@ -346,7 +346,12 @@ fn parse_lines(lines: &mut Lines<'_>, role: Role) -> Result<Document> {
 type Current = Option<(String, FileState)>;
 
 impl Document {
-    fn take(&mut self, fields: &mut Fields<'_>, current: &mut Current, role: Role) -> Result<()> {
+    fn parse_line(
+        &mut self,
+        fields: &mut Fields<'_>,
+        current: &mut Current,
+        role: Role,
+    ) -> Result<()> {
         let word = fields.word()?;
         if word == "part" {
             let Some((_, file)) = current else {

@@ -162,7 +162,7 @@ impl Log {
             let entry = Document::parse(&key, &bytes, Role::Entry)?;
             log.check_follows(&entry)
                 .map_err(|error| error.in_part(&key))?;
-            log.take(entry, bytes.len() as u64);
+            log.apply(entry, bytes.len() as u64);
         }
         Ok(Some(log))
     }
@@ -237,7 +237,7 @@ impl Log {
     }
 
     /// Applies an entry that follows the state.
-    fn take(&mut self, entry: Document, bytes: u64) {
+    fn apply(&mut self, entry: Document, bytes: u64) {
         self.entries.insert(entry.number, entry.what);
         self.bytes += bytes;
         let Document {
@@ -314,7 +314,7 @@ impl Log {
             // The same bytes each time: an earlier attempt may still arrive.
             match objects.put(&key, &bytes, Put::IfAbsent) {
                 Ok(true) => {
-                    self.take(entry, bytes.len() as u64);
+                    self.apply(entry, bytes.len() as u64);
                     return Ok(Appended::Done);
                 }
                 Ok(false) => {}
@@ -322,7 +322,7 @@ impl Log {
             }
             match read_all(objects, &key) {
                 Ok(Some(found)) if found == bytes => {
-                    self.take(entry, bytes.len() as u64);
+                    self.apply(entry, bytes.len() as u64);
                     return Ok(Appended::Done);
                 }
                 Ok(Some(found)) => {

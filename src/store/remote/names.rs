@@ -70,7 +70,7 @@ impl Names {
 
     /// Lists names together: one commit includes all of them, and so does one local flush, if
     /// `writeback` is set.
-    pub(super) fn note<'a>(&self, names: impl IntoIterator<Item = &'a str>, writeback: bool) {
+    pub(super) fn mark_dirty<'a>(&self, names: impl IntoIterator<Item = &'a str>, writeback: bool) {
         let mut dirty = self.dirty.lock();
         for name in names {
             dirty.commit.insert(name.to_owned());

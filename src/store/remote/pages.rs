@@ -142,7 +142,7 @@ impl Page {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        self.forget(0..u64::MAX);
+        self.invalidate_range(0..u64::MAX);
     }
 }
 
@@ -219,7 +219,7 @@ impl Pages {
         let buffers = self.cache.buffers();
         let contents = known.bytes.get_or_insert_with(|| {
             Arc::new(if within == (0..PAGE) {
-                buffers.take()
+                buffers.acquire()
             } else {
                 buffers.zeros()
             })
@@ -244,7 +244,7 @@ impl Pages {
 
     /// Zeros a whole part and drops its pages.
     pub(super) fn clear_part(&mut self, index: u64) {
-        self.forget(self.cache.pages_of(index));
+        self.invalidate_range(self.cache.pages_of(index));
         self.base.parts.insert(
             index,
             Part {
@@ -273,7 +273,7 @@ impl Pages {
     pub(super) fn set_len(&mut self, len: u64) {
         let part_len = self.cache.part();
         if len < self.base.len {
-            self.forget(len.div_ceil(PAGE)..u64::MAX);
+            self.invalidate_range(len.div_ceil(PAGE)..u64::MAX);
             let rest = (len % PAGE) as usize;
             if rest > 0 {
                 self.alter(len / PAGE, |page| {
@@ -297,7 +297,7 @@ impl Pages {
         self.version = self.version.wrapping_add(1);
     }
 
-    fn forget(&mut self, pages: Range<u64>) {
+    fn invalidate_range(&mut self, pages: Range<u64>) {
         let gone: Vec<u64> = self.pages.range(pages).map(|(page, _)| *page).collect();
         for page in gone.iter().filter_map(|page| self.pages.remove(page)) {
             self.cache.count(page.count(), ByteCounts::default());
@@ -305,7 +305,7 @@ impl Pages {
     }
 
     /// Evicts pages last used before `before` whose bytes are stored elsewhere too.
-    pub(super) fn forget_used_before(&mut self, before: u64) {
+    pub(super) fn evict_used_before(&mut self, before: u64) {
         self.pages.retain(|_, page| {
             if !page.is_elsewhere() || page.last_use.get() >= before {
                 return true;
@@ -391,7 +391,7 @@ impl Pages {
     }
 
     /// Returns the pages of a part and marks them as being stored. `None`: nothing in it is dirty.
-    pub(super) fn leave(&mut self, index: u64) -> Option<Vec<(u64, PageData)>> {
+    pub(super) fn begin_upload(&mut self, index: u64) -> Option<Vec<(u64, PageData)>> {
         if !self.dirty.remove(&index) {
             return None;
         }
@@ -410,7 +410,7 @@ impl Pages {
 
     /// Ends the storing of pages, successful or not. Successfully stored pages that are not in
     /// memory are dropped.
-    pub(super) fn left(&mut self, index: u64, arrived: Option<Part>) {
+    pub(super) fn end_upload(&mut self, index: u64, arrived: Option<Part>) {
         let mut gone = Vec::new();
         for (number, page) in self.pages.range_mut(self.cache.pages_of(index)) {
             if page.state == PageState::Leaving {

@@ -150,15 +150,15 @@ impl Shared {
     }
 
     /// Lists a file for the next commit.
-    pub(super) fn note(&self, file: &File) {
+    pub(super) fn mark_dirty(&self, file: &File) {
         if file.listed().begin(self.local_cache().is_some()) {
-            self.note_names([file.name()]);
+            self.mark_names_dirty([file.name()]);
         }
     }
 
     /// Lists names together: one commit, and one local flush, includes all of them.
-    pub(super) fn note_names<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
-        self.names.note(names, self.local_cache().is_some());
+    pub(super) fn mark_names_dirty<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        self.names.mark_dirty(names, self.local_cache().is_some());
     }
 
     /// Refuses changes if the bundle is read-only, was taken over by another writer, or may not be

@@ -102,7 +102,7 @@ impl Shared {
         let file = Arc::new(File::new(name, self, base));
         live.insert(name.to_owned(), NameState::Open(file.clone()));
         drop(live);
-        self.note(&file);
+        self.mark_dirty(&file);
         Some(file)
     }
 
@@ -207,7 +207,7 @@ impl Store for Remote {
         }
         live.insert(name.to_owned(), NameState::Open(file));
         drop(live);
-        shared.note_names([name]);
+        shared.mark_names_dirty([name]);
         Ok(true)
     }
 
@@ -250,7 +250,7 @@ impl Store for Remote {
         live.insert(to.to_owned(), NameState::Open(file));
         live.insert(from.to_owned(), NameState::Gone);
         // Noted together, so that they are in one commit.
-        self.shared().note_names([from, to]);
+        self.shared().mark_names_dirty([from, to]);
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Store for Remote {
         }
         live.insert(name.to_owned(), NameState::Gone);
         drop(live);
-        self.shared().note_names([name]);
+        self.shared().mark_names_dirty([name]);
         Ok(true)
     }
 
@@ -309,6 +309,6 @@ impl Store for Remote {
             Lock::Shared if self.stat(name)?.is_none() => return Ok(Guard::nothing()),
             Lock::Shared => {}
         }
-        self.shared().locks.take(name, mode)
+        self.shared().locks.acquire(name, mode)
     }
 }

@@ -108,7 +108,7 @@ impl Shared {
                 }
             };
             self.names.live().insert(name.clone(), live);
-            self.names.note([name.as_str()], false);
+            self.names.mark_dirty([name.as_str()], false);
         }
     }
 
@@ -205,7 +205,7 @@ impl File {
 
     /// Returns the contents of a block that are stored nowhere else.
     pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Buffer> {
-        let mut bytes = shared.page_cache.buffers().take();
+        let mut bytes = shared.page_cache.buffers().acquire();
         block.read(&mut bytes).map_err(|error| {
             let place = shared.cache.as_ref().map_or("", Cache::place);
             let message = format!("{place} lost data written to {}", self.name());

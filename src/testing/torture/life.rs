@@ -160,7 +160,7 @@ impl Life {
             (of(2, Habit::Attributes), Self::remove_xattr),
             (of(1, Habit::Attributes), Self::resource_fork),
             (1, Self::set_attributes),
-            (2, Self::look),
+            (2, Self::lookup_name),
             (2, Self::open_or_close),
             (1, Self::sync),
         ];

@@ -227,7 +227,7 @@ impl Life {
         self.did(None);
     }
 
-    pub(super) fn look(&mut self) {
+    pub(super) fn lookup_name(&mut self) {
         let (dir, name) = (self.dir(), self.name());
         let found = self
             .fs()

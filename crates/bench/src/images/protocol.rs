@@ -39,7 +39,7 @@ impl ProtocolRun<'_> {
     /// Runs the protocol; returns the series of its steps.
     pub(super) fn run(mut self, protocol: Protocol) -> Result<Vec<Series>> {
         self.subject.create(self.len, self.progress)?;
-        self.note("new", false)?;
+        self.record_space("new", false)?;
         let mut series = match protocol {
             Protocol::Rewrite => self.rewrite()?,
             Protocol::Steady => self.steady()?,
@@ -61,14 +61,14 @@ impl ProtocolRun<'_> {
         Ok(series)
     }
 
-    pub(super) fn note(&mut self, at: &str, inside: bool) -> Result<()> {
+    pub(super) fn record_space(&mut self, at: &str, inside: bool) -> Result<()> {
         self.space.extend(self.subject.space(at, inside)?);
         Ok(())
     }
 
     /// Records the size of the image in use, and the space that is free in its volume.
-    pub(super) fn note_in_use(&mut self, at: &str, attached: &ActiveSubject) -> Result<()> {
-        self.note(at, false)?;
+    pub(super) fn record_space_in_use(&mut self, at: &str, attached: &ActiveSubject) -> Result<()> {
+        self.record_space(at, false)?;
         if let (Some(last), Some(free)) = (self.space.last_mut(), attached.free()?) {
             last.free = Some(free);
         }
@@ -87,7 +87,7 @@ impl ProtocolRun<'_> {
         at: &str,
     ) -> Result<(ActiveSubject, Option<Process>)> {
         let used = attached.detach()?;
-        self.note(at, false)?;
+        self.record_space(at, false)?;
         self.pause()?;
         Ok((self.subject.attach()?, used))
     }
@@ -103,19 +103,19 @@ impl ProtocolRun<'_> {
             let attached = self.subject.attach()?;
             self.remove(&attached, left)?;
             attached.detach()?;
-            self.note("emptied", false)?;
+            self.record_space("emptied", false)?;
         }
         for n in 1..=times {
             self.pause()?;
             let attached = self.subject.attach()?;
             if n < times {
-                self.note_in_use(&format!("attached anew, {n}"), &attached)?;
+                self.record_space_in_use(&format!("attached anew, {n}"), &attached)?;
             }
             attached.detach()?;
         }
-        self.note("attached anew", true)?;
+        self.record_space("attached anew", true)?;
         let given_back = self.subject.compact(self.progress)?;
-        self.note("compacted", true)?;
+        self.record_space("compacted", true)?;
         if let Some(last) = self.space.last_mut() {
             last.given_back = Some(given_back);
         }
@@ -172,14 +172,14 @@ impl ProtocolRun<'_> {
     fn rewrite(&mut self) -> Result<Vec<Series>> {
         let attached = self.subject.attach()?;
         let first = self.write(&attached, self.files)?;
-        self.note("written", false)?;
+        self.record_space("written", false)?;
         self.remove(&attached, self.files)?;
         let (attached, first_used) = self.again(attached, "removed")?;
         let mut again = self.write(&attached, self.files)?;
         let (cooled, read) = self.read(&attached, self.files)?;
         again.extend(read);
         let again_used = attached.detach()?;
-        self.note("rewritten", true)?;
+        self.record_space("rewritten", true)?;
         let mut all = vec![
             self.series(Some("first"), CacheState::Kept, first, first_used),
             self.series(Some("rewrite"), cooled, again, again_used),
@@ -191,7 +191,7 @@ impl ProtocolRun<'_> {
         let (attached, _) = self.again(attached, "control: new")?;
         let control = self.write(&attached, self.files)?;
         let used = attached.detach()?;
-        self.note("written", true)?;
+        self.record_space("written", true)?;
         all.push(self.series(
             Some("first, attached anew"),
             CacheState::Kept,
@@ -207,11 +207,11 @@ impl ProtocolRun<'_> {
         let (attached, _) = self.again(attached, "attached once")?;
         self.pause()?;
         let mut samples = self.write(&attached, self.files)?;
-        self.note("written", false)?;
+        self.record_space("written", false)?;
         let (cooled, read) = self.read(&attached, self.files)?;
         samples.extend(read);
         let used = attached.detach()?;
-        self.note("read, detached", true)?;
+        self.record_space("read, detached", true)?;
         self.wind_up(self.files, 1)?;
         Ok(vec![self.series(None, cooled, samples, used)])
     }
@@ -257,7 +257,7 @@ impl ProtocolRun<'_> {
             };
             self.remove(&attached, &go)?;
             let used = Process::sum(written, attached.detach()?);
-            self.note(
+            self.record_space(
                 &if n < 2 {
                     format!("{step}: removed")
                 } else {
@@ -302,7 +302,7 @@ impl ProtocolRun<'_> {
         drop(run);
         self.remove(&attached, &files)?;
         let used = Process::sum(written, attached.detach()?);
-        self.note("sequential: removed", false)?;
+        self.record_space("sequential: removed", false)?;
         Ok(self.series(Some("sequential"), cooled, samples, used))
     }
 
@@ -314,9 +314,9 @@ impl ProtocolRun<'_> {
         let mut samples = Vec::new();
         if self.round == 1 {
             samples = self.write(&attached, self.files)?;
-            self.note("written", false)?;
+            self.record_space("written", false)?;
             self.remove(&attached, self.files)?;
-            self.note("removed", false)?;
+            self.record_space("removed", false)?;
         }
         let mut cooled = CacheState::Kept;
         if let Some(compression) = self.compression {
@@ -330,7 +330,7 @@ impl ProtocolRun<'_> {
             let (streamed, state) = streaming.run(self.round, &cool)?;
             samples.push(streamed);
             cooled = state;
-            self.note(STREAMED, false)?;
+            self.record_space(STREAMED, false)?;
             streaming.remove()?;
         }
         let used = attached.detach()?;

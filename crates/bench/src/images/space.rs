@@ -107,10 +107,10 @@ impl ProtocolRun<'_> {
         for n in 0..ROUNDS {
             let (files, largest) = round(self.files, n);
             samples.extend(self.write(&attached, &files)?);
-            self.note_in_use(&format!("written, {}", n + 1), &attached)?;
+            self.record_space_in_use(&format!("written, {}", n + 1), &attached)?;
             if !largest.is_empty() {
                 self.remove(&attached, &largest)?;
-                self.note_in_use(&format!("removed, {}", n + 1), &attached)?;
+                self.record_space_in_use(&format!("removed, {}", n + 1), &attached)?;
             }
             if anew {
                 attached.detach()?;
@@ -119,7 +119,7 @@ impl ProtocolRun<'_> {
             left.extend(files.into_iter().filter(|file| !largest.contains(file)));
         }
         let used = attached.detach()?;
-        self.note("full", true)?;
+        self.record_space("full", true)?;
         Ok(RoundResults {
             left,
             samples,
@@ -339,7 +339,7 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<SizeBo
         Some(&secret()),
         &NestedProgress(progress),
     )?;
-    walk.note("new", false)?;
+    walk.record_space("new", false)?;
     let filled = walk.fill(true)?;
     walk.sound(&filled.left)?;
     trim(
@@ -350,7 +350,7 @@ pub fn run(folder: &Path, case: &Case, progress: &dyn Progress) -> Result<SizeBo
     walk.sound(&filled.left)?;
     subject.compact(progress)?;
     walk.sound(&filled.left)?;
-    walk.note("full, compacted", false)?;
+    walk.record_space("full, compacted", false)?;
     if format == Format::Udsb {
         other_bands(&subject.image(), progress)?;
         walk.sound(&filled.left)?;

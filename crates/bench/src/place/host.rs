@@ -100,14 +100,14 @@ pub(crate) fn drop_from_cache(paths: &[PathBuf]) -> Result<CacheState> {
         Ok(worst)
     };
     match drop_each()? {
-        CacheState::StillInMemory | CacheState::Asked if forget_everything() => drop_each(),
+        CacheState::StillInMemory | CacheState::Asked if drop_all_cached_pages() => drop_each(),
         cooled => Ok(cooled),
     }
 }
 
 fn drop_file(path: &Path) -> io::Result<CacheState> {
     let file = File::open(path)?;
-    forget(&file)?;
+    drop_cached_pages(&file)?;
     let len = file.metadata()?.len();
     let mut answer = CacheState::Dropped;
     for probe in 0..PROBES.min(len) {
@@ -127,7 +127,7 @@ fn drop_file(path: &Path) -> io::Result<CacheState> {
 }
 
 #[cfg(target_os = "linux")]
-fn forget(file: &File) -> io::Result<()> {
+fn drop_cached_pages(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fadvise(
         file,
         0,
@@ -137,18 +137,18 @@ fn forget(file: &File) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn forget(_file: &File) -> io::Result<()> {
+fn drop_cached_pages(_file: &File) -> io::Result<()> {
     Ok(())
 }
 
 /// Has the system drop all clean pages of its cache; returns false if this process may not.
 #[cfg(target_os = "linux")]
-fn forget_everything() -> bool {
+fn drop_all_cached_pages() -> bool {
     std::fs::write("/proc/sys/vm/drop_caches", "1").is_ok()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn forget_everything() -> bool {
+fn drop_all_cached_pages() -> bool {
     false
 }
 

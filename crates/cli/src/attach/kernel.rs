@@ -9,7 +9,7 @@ use bandsaw::Kind;
 use bandsaw::open::Image;
 use bandsaw_mount::{MountPoint, User, mount_points};
 use bandsaw_nbd::kernel::{DiskId, KernelDisk};
-use bandsaw_nbd::{EventReceiver, Export, Note, Options, Server};
+use bandsaw_nbd::{Event, EventReceiver, Export, Options, Server};
 
 use crate::failure::Outcome;
 use crate::output::Output;
@@ -19,9 +19,9 @@ use crate::output::Output;
 struct FailurePrinter(Output);
 
 impl EventReceiver for FailurePrinter {
-    fn note(&self, note: &Note) {
-        if let Note::Failed { .. } = note {
-            self.0.error(&note.to_string(), None);
+    fn on_event(&self, event: &Event) {
+        if let Event::Failed { .. } = event {
+            self.0.error(&event.to_string(), None);
         }
     }
 }

@@ -54,7 +54,7 @@ impl Checkpoint {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
         let bar = Bar::new(output);
-        let done = checkpoint(Path::new(&image), self.network_args.reach(), &bar);
+        let done = checkpoint(Path::new(&image), self.network_args.options(), &bar);
         drop(bar);
         let Checkpointed {
             copied,

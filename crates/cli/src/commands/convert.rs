@@ -225,7 +225,7 @@ impl Convert {
             }
             return self.to_standard_output(&output.aside());
         }
-        let target = container_args::place(target)?;
+        let target = container_args::new_image_path(target)?;
         let is_same = is_same(self.source.as_ref(), &target);
         if is_archive(&target) {
             return self.to_archive(&target, is_same, output);
@@ -397,7 +397,7 @@ impl Convert {
             remove_signature,
             no_verify,
             resources: Vec::new(),
-            network: self.opening.reach().without_cache(),
+            network: self.opening.network_options().without_cache(),
             mode: mode.map(file_mode),
             round_band_size: round,
         })
@@ -465,7 +465,7 @@ enum Target {
 
 impl Target {
     /// Returns the path of the copy until it is complete.
-    fn place(&self) -> Outcome<Cow<'_, Path>> {
+    fn draft_path(&self) -> Outcome<Cow<'_, Path>> {
         match self {
             Self::New(path) => Ok(path.into()),
             Self::Source(path) => {

@@ -197,7 +197,7 @@ impl FromStr for FileSystemArg {
 
 impl Create {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
-        let image = container_args::place(&self.image)?;
+        let image = container_args::new_image_path(&self.image)?;
         let format = if self.is_streamed() {
             self.container.asked_format().unwrap_or_default()
         } else {
@@ -222,7 +222,7 @@ impl Create {
             opens: false,
             look: None,
             resources: Vec::new(),
-            network: self.network_args.reach().without_cache(),
+            network: self.network_args.options().without_cache(),
             mode: self.container.mode.map(container_args::file_mode),
             round_band_size: self.container.round,
         };

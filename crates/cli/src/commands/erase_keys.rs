@@ -48,7 +48,7 @@ impl EraseKeys {
         let Some(file) = KeyFile::open(
             Path::new(&image),
             Access::ReadWrite,
-            NetworkArgs::default().reach(),
+            NetworkArgs::default().options(),
         )?
         else {
             return Err(

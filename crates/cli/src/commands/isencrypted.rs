@@ -45,7 +45,7 @@ struct EncryptionReport {
 impl IsEncrypted {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.image)?;
-        let archive = open::archive(Path::new(&image), self.network_args.reach())?;
+        let archive = open::archive(Path::new(&image), self.network_args.options())?;
         let archive = archive.as_ref().map(ArchiveInfo::new);
         // Encryption within an archive is not looked for.
         let file = match archive {
@@ -53,7 +53,7 @@ impl IsEncrypted {
             None => KeyFile::open(
                 Path::new(&image),
                 Access::ReadOnly,
-                self.network_args.reach(),
+                self.network_args.options(),
             )?,
         };
         let encryption = file

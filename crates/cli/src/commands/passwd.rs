@@ -286,7 +286,7 @@ impl KeySlotsReport {
 }
 
 fn header(image: &ImagePath, access: Access, network_args: &NetworkArgs) -> Outcome<KeyFile> {
-    KeyFile::open(Path::new(image), access, network_args.reach())?.ok_or_else(|| {
+    KeyFile::open(Path::new(image), access, network_args.options())?.ok_or_else(|| {
         let error = Error::invalid("passwd", "the image is not encrypted").in_file(image);
         Failure::from(error).hint("use `bandsaw convert` to create an encrypted copy")
     })

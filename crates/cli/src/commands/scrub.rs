@@ -85,7 +85,7 @@ impl Scrub {
         let bundle = BundleFolder::open(Path::new(&image))?;
         let transactions = transactions(Path::new(&image));
         let from = self.from.as_deref();
-        let from = from.map(|from| open::bundle_files(from, self.network_args.reach()));
+        let from = from.map(|from| open::bundle_files(from, self.network_args.options()));
         let from = from.transpose()?;
         let options = ScrubOptions {
             transactions: transactions.as_deref(),

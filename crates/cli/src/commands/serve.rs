@@ -9,7 +9,7 @@ use bandsaw::Error;
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
 use bandsaw::open::Image;
-use bandsaw_nbd::{EventReceiver, Export, Limits, Listener, Note, Options, Server};
+use bandsaw_nbd::{Event, EventReceiver, Export, Limits, Listener, Options, Server};
 use bandsaw_registry::{Entry, Registration, Registry, Use};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -382,10 +382,10 @@ struct EventPrinter {
 }
 
 impl EventReceiver for EventPrinter {
-    fn note(&self, note: &Note) {
-        match note {
-            Note::Connected { .. } | Note::Disconnected { error: None, .. } if !self.verbose => {}
-            note => self.output.warn(&note.to_string()),
+    fn on_event(&self, event: &Event) {
+        match event {
+            Event::Connected { .. } | Event::Disconnected { error: None, .. } if !self.verbose => {}
+            event => self.output.warn(&event.to_string()),
         }
     }
 }

@@ -94,19 +94,19 @@ impl Snapshot {
         match &self.verb {
             SnapshotVerb::Create(one) => {
                 let work = |image: &Path, bar: &Bar| {
-                    snapshot::create(image, &one.name, one.network_args.reach(), bar)
+                    snapshot::create(image, &one.name, one.network_args.options(), bar)
                 };
                 one.run(work, "saved as", output)
             }
             SnapshotVerb::Restore(one) => {
                 let work = |image: &Path, bar: &Bar| {
-                    snapshot::restore(image, &one.name, one.network_args.reach(), bar)
+                    snapshot::restore(image, &one.name, one.network_args.options(), bar)
                 };
                 one.run(work, "restored from", output)
             }
             SnapshotVerb::Delete(one) => {
                 let work = |image: &Path, _: &Bar| {
-                    snapshot::delete(image, &one.name, one.network_args.reach())
+                    snapshot::delete(image, &one.name, one.network_args.options())
                 };
                 one.run(work, "no longer has the snapshot", output)
             }
@@ -139,7 +139,7 @@ impl One {
 
     /// Adds a hint if the bundle exists but the snapshot does not.
     fn advise(&self, error: Error, image: &ImagePath) -> Failure {
-        let others = || snapshot::list(Path::new(image), self.network_args.reach());
+        let others = || snapshot::list(Path::new(image), self.network_args.options());
         match error.kind() {
             Kind::NotFound
                 if others()
@@ -168,7 +168,7 @@ impl All {
 
 impl SnapshotsReport {
     fn of(image: ImagePath, network_args: &NetworkArgs) -> Outcome<Self> {
-        let snapshots = snapshot::list(Path::new(&image), network_args.reach())?;
+        let snapshots = snapshot::list(Path::new(&image), network_args.options())?;
         let report = snapshots.into_iter().map(|snapshot| {
             let at = Timestamp::from_seconds(i64::try_from(snapshot.created).unwrap_or(i64::MAX));
             SnapshotJson {

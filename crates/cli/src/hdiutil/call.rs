@@ -229,10 +229,10 @@ impl Call {
     /// Returns true if an image is encrypted, without a passphrase.
     pub(super) fn is_encrypted_at(path: &str) -> Outcome<bool> {
         let network = NetworkArgs::default();
-        if let Some(archive) = open::archive(Path::new(path), network.reach())? {
+        if let Some(archive) = open::archive(Path::new(path), network.options())? {
             return Ok(archive.profile.is_encrypted());
         }
-        Ok(KeyFile::open(Path::new(path), Access::ReadOnly, network.reach())?.is_some())
+        Ok(KeyFile::open(Path::new(path), Access::ReadOnly, network.options())?.is_some())
     }
 
     /// Returns a passphrase for a new image.

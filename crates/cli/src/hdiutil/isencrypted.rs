@@ -33,14 +33,14 @@ fn run(call: &Call) -> Outcome {
         return verb.run(&call.aloud());
     }
     let (path, network) = (Path::new(call.image()), NetworkArgs::default());
-    if open::archive(path, network.reach())?.is_some() {
+    if open::archive(path, network.options())?.is_some() {
         let is_encrypted = Call::is_encrypted_at(call.image())?;
         return call.plist(dictionary(vec![(
             "encrypted",
             Plist::Boolean(is_encrypted),
         )]));
     }
-    let file = KeyFile::open(path, Access::ReadOnly, network.reach())?;
+    let file = KeyFile::open(path, Access::ReadOnly, network.options())?;
     let mut entries = vec![("encrypted", Plist::Boolean(file.is_some()))];
     if let Some(header) = file.as_ref().map(KeyFile::description) {
         let count =

@@ -59,11 +59,11 @@ impl UnlockArgs {
     }
 
     /// Wipes the passphrases from memory, once everything is open.
-    pub(crate) fn forget(&self) {
-        self.image.passphrase.forget();
+    pub(crate) fn wipe(&self) {
+        self.image.passphrase.wipe();
         *self.image.known_key.borrow_mut() = None;
         *self.image.known_private_key.borrow_mut() = None;
-        self.volume.passphrase.forget();
+        self.volume.passphrase.wipe();
     }
 }
 
@@ -512,7 +512,7 @@ mod tests {
                 .archive_keys(&archive(Profile::SymmetricSigned))
                 .is_ok()
         );
-        given.forget();
+        given.wipe();
         assert!(given.archive_keys(&archive(Profile::Symmetric)).is_err());
         let others = given.archive_keys(&archive(Profile::Signed)).unwrap();
         assert!(others.key.is_none());

@@ -178,9 +178,9 @@ impl<R: Role> RolePassphrase<R> {
     }
 
     /// Wipes the passphrase from memory, once everything that it opens is open.
-    fn forget(&self) {
+    fn wipe(&self) {
         *self.known.borrow_mut() = None;
-        stdin::forget();
+        stdin::wipe();
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn piece(number: usize) -> io::Result<Option<Secret>> {
 }
 
 /// Wipes everything that was read from memory.
-pub(super) fn forget() {
+pub(super) fn wipe() {
     INPUT.lock().read.clear();
 }
 

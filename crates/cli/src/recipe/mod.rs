@@ -76,7 +76,7 @@ impl Recipe {
         }
         keys.iter()
             .try_for_each(|(key, value)| {
-                recipe.take(Value {
+                recipe.apply_key(Value {
                     key,
                     json: value,
                     folder: &folder,
@@ -87,7 +87,7 @@ impl Recipe {
     }
 
     /// Applies one key. `_` and `-` are the same in keys.
-    fn take(&mut self, value: Value<'_>) -> Result<()> {
+    fn apply_key(&mut self, value: Value<'_>) -> Result<()> {
         let Self { look, .. } = self;
         match value.key.replace('_', "-").as_str() {
             "title" | "volume-name" | "volname" => self.name = Some(value.text()?.to_owned()),
@@ -335,7 +335,7 @@ pub(crate) fn window(text: &str) -> Result<Window> {
 }
 
 /// Parses `NAME=X,Y`.
-pub(crate) fn place(text: &str) -> Result<(String, (u32, u32))> {
+pub(crate) fn parse_position(text: &str) -> Result<(String, (u32, u32))> {
     let place = text.rsplit_once('=').and_then(|(name, place)| {
         let (x, y) = place.split_once(',')?;
         Some((
@@ -505,12 +505,12 @@ mod tests {
             }
         );
         assert_eq!(
-            place("a=b.app=140,120").unwrap(),
+            parse_position("a=b.app=140,120").unwrap(),
             ("a=b.app".to_owned(), (140, 120))
         );
         for wrong in ["640", "640x", "640x400+1", "1x1+1+1+1"] {
             assert!(window(wrong).is_err());
         }
-        assert!(place("x=1").is_err() && place("1,2").is_err());
+        assert!(parse_position("x=1").is_err() && parse_position("1,2").is_err());
     }
 }

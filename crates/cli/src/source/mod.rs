@@ -191,7 +191,8 @@ impl OpenArgs {
             let is_doubtful = matches!(error.kind(), Kind::NotFound | Kind::Unsupported);
             if is_doubtful && self.unlocking.is_spare() {
                 let path = Path::new(image_path);
-                if let Err(damaged) = open::KeyFile::open(path, Access::ReadOnly, self.reach())
+                if let Err(damaged) =
+                    open::KeyFile::open(path, Access::ReadOnly, self.network_options())
                     && damaged.kind() == Kind::Corrupt
                 {
                     return damaged.into();
@@ -242,7 +243,7 @@ impl OpenArgs {
 
     /// Wipes passphrases from memory, once everything is open.
     pub(crate) fn forget_keys(&self) {
-        self.unlocking.forget();
+        self.unlocking.wipe();
     }
 
     /// Returns true if only a part of the disk is opened.
@@ -419,7 +420,7 @@ impl<U: Args + Keys + GivenPassphrase> OpenArgs<U> {
             }),
             system_files: self.system_files,
             now: self.now,
-            network: self.reach(),
+            network: self.network_options(),
             change_damaged: self.change_damaged,
             assume: Some(
                 self.assumed
@@ -429,8 +430,8 @@ impl<U: Args + Keys + GivenPassphrase> OpenArgs<U> {
     }
 
     /// Returns the options for remote images.
-    pub(crate) fn reach(&self) -> NetworkOptions<'_> {
-        self.network_args.reach()
+    pub(crate) fn network_options(&self) -> NetworkOptions<'_> {
+        self.network_args.options()
     }
 }
 

@@ -19,7 +19,7 @@ const LONG: u8 = 15;
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
     let (mut rest, mut done) = (packed, 0);
     loop {
-        let magic = take(&mut rest, 4)?;
+        let magic = split_prefix(&mut rest, 4)?;
         if magic == END {
             return match done == plain.len() {
                 true => Ok(()),
@@ -35,10 +35,10 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
             .filter(|end| *end <= plain.len())
             .ok_or(CodecError::new(TOO_LONG))?;
         if magic == PLAIN {
-            plain[done..end].copy_from_slice(take(&mut rest, made)?);
+            plain[done..end].copy_from_slice(split_prefix(&mut rest, made)?);
         } else {
             let len = u32(&mut rest)?;
-            block(take(&mut rest, len)?, &mut plain[..end], done)?;
+            block(split_prefix(&mut rest, len)?, &mut plain[..end], done)?;
         }
         done = end;
     }
@@ -59,19 +59,19 @@ pub(super) fn decode_framed_or_raw(packed: &[u8], plain: &mut [u8]) -> Result<()
 fn block(packed: &[u8], plain: &mut [u8], mut at: usize) -> Result<(), CodecError> {
     let mut rest = packed;
     while !rest.is_empty() {
-        let token = take(&mut rest, 1)?[0];
+        let token = split_prefix(&mut rest, 1)?[0];
         let literals = length(token >> 4, &mut rest)?;
         let end = at
             .checked_add(literals)
             .filter(|end| *end <= plain.len())
             .ok_or(CodecError::new(TOO_LONG))?;
-        plain[at..end].copy_from_slice(take(&mut rest, literals)?);
+        plain[at..end].copy_from_slice(split_prefix(&mut rest, literals)?);
         at = end;
         // The last sequence has literals alone.
         if rest.is_empty() {
             break;
         }
-        let distance = take(&mut rest, 2)?;
+        let distance = split_prefix(&mut rest, 2)?;
         let distance = usize::from(u16::from_le_bytes([distance[0], distance[1]]));
         let len = length(token & LONG, &mut rest)?
             .checked_add(MIN_MATCH)
@@ -99,7 +99,7 @@ fn length(nibble: u8, rest: &mut &[u8]) -> Result<usize, CodecError> {
     let mut len = usize::from(nibble);
     let mut reads_on = nibble == LONG;
     while reads_on {
-        let more = take(rest, 1)?[0];
+        let more = split_prefix(rest, 1)?[0];
         len = len
             .checked_add(usize::from(more))
             .ok_or(CodecError::new(BROKEN))?;
@@ -109,11 +109,11 @@ fn length(nibble: u8, rest: &mut &[u8]) -> Result<usize, CodecError> {
 }
 
 fn u32(rest: &mut &[u8]) -> Result<usize, CodecError> {
-    let bytes = take(rest, 4)?;
+    let bytes = split_prefix(rest, 4)?;
     Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize)
 }
 
-fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], CodecError> {
+fn split_prefix<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], CodecError> {
     let (taken, behind) = rest
         .split_at_checked(len)
         .ok_or(CodecError::new(TOO_SHORT))?;

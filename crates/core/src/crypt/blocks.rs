@@ -54,7 +54,7 @@ pub struct CipherTextWindow<'a> {
 
 impl CipherTextWindow<'_> {
     /// Returns the file offset of plain byte `offset`.
-    fn place(&self, offset: u64) -> u64 {
+    fn file_offset(&self, offset: u64) -> u64 {
         self.at + (offset - self.start)
     }
 
@@ -160,7 +160,7 @@ impl CipherBlocks {
     /// while they are in the CPU cache.
     fn read_whole(&self, window: CipherTextWindow<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let number = window.number(offset, self.block());
-        window.file.read_at(window.place(offset), buf)?;
+        window.file.read_at(window.file_offset(offset), buf)?;
         if self.blank == ZeroBlockMeaning::Noise {
             return self.sectors.decrypt(number, buf);
         }
@@ -183,7 +183,7 @@ impl CipherBlocks {
             let cipher = scratch.bytes_for(buf)?;
             self.sectors
                 .encrypt(window.number(offset, self.block()), buf, cipher)?;
-            window.file.write_at(window.place(offset), cipher)
+            window.file.write_at(window.file_offset(offset), cipher)
         })
     }
 

@@ -53,7 +53,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
         }
         let entry = file.read_array::<{ size_of::<DirectoryRaw>() }>(at)?;
         let entry = DirectoryRaw::read_from_bytes(&entry).map_err(|_| cut("the directory"))?;
-        let place = match place(file, &header, &entry) {
+        let place = match entry_range(file, &header, &entry) {
             Ok(place) => place,
             Err(error) => {
                 problems.add(Severity::Damage, error);
@@ -124,7 +124,11 @@ fn check_end(needed: &RequiredLength, len: u64, problems: &mut Problems) {
 }
 
 /// Returns the file range of an entry; fails if it is not within the file.
-fn place(file: &dyn BlockDevice, header: &Header, entry: &DirectoryRaw) -> Result<Range<u64>> {
+fn entry_range(
+    file: &dyn BlockDevice,
+    header: &Header,
+    entry: &DirectoryRaw,
+) -> Result<Range<u64>> {
     let place = entry.range(header)?;
     if place.end > file.info().len {
         return Err(Error::corrupt(

@@ -89,13 +89,13 @@ impl Device {
 
     /// Returns the end of the data in the file, in whole blocks.
     pub fn data_end(&self) -> u64 {
-        self.place(self.len().next_multiple_of(self.block()))
+        self.file_offset(self.len().next_multiple_of(self.block()))
     }
 
     /// Returns the end of the stored blocks, as a length of the data, if it is more than 4096 bytes past
     /// the length in use.
     pub fn stored_end(&self) -> Option<u64> {
-        let stored = self.file.info().len.saturating_sub(self.place(0));
+        let stored = self.file.info().len.saturating_sub(self.file_offset(0));
         let end = stored / self.block() * self.block();
         (end > self.len().saturating_add(PADDING)).then_some(end)
     }
@@ -116,7 +116,9 @@ impl Device {
         let (block, mut at) = (self.block(), range.start);
         let (mut plain, mut stored) = (Vec::new(), Vec::new());
         while at < range.end {
-            let extent = self.file.extent_at(self.place(at)..self.place(range.end))?;
+            let extent = self
+                .file
+                .extent_at(self.file_offset(at)..self.file_offset(range.end))?;
             let hole = extent.len / block * block;
             if extent.kind != ExtentKind::Data && hole > 0 {
                 at += hole;
@@ -126,7 +128,7 @@ impl Device {
             plain.resize(len, 0);
             stored.resize(len, 0);
             self.blocks.read(self.window(), at, &mut plain)?;
-            self.file.read_at(self.place(at), &mut stored)?;
+            self.file.read_at(self.file_offset(at), &mut stored)?;
             let mut blocks = plain
                 .chunks(to_usize(block))
                 .zip(stored.chunks(to_usize(block)));
@@ -147,7 +149,7 @@ impl Device {
     }
 
     /// Returns the file offset of the block at plain offset `offset`.
-    fn place(&self, offset: u64) -> u64 {
+    fn file_offset(&self, offset: u64) -> u64 {
         self.header.data_offset + offset
     }
 
@@ -182,7 +184,7 @@ impl Device {
     fn grow(&self, from: u64, to: u64, leave: AfterDiscard) -> Result<()> {
         let block = self.block();
         self.blocks.check_len(LAYER, to)?;
-        let end = self.place(to.next_multiple_of(block));
+        let end = self.file_offset(to.next_multiple_of(block));
         if self.file.info().len < end {
             self.file.set_len(end, AfterDiscard::Any)?;
         }
@@ -199,7 +201,7 @@ impl Device {
         self.len.store(to, Ordering::Release);
         self.flush()?;
         self.file.set_len(
-            self.place(to.next_multiple_of(self.block())),
+            self.file_offset(to.next_multiple_of(self.block())),
             AfterDiscard::Any,
         )
     }
@@ -246,8 +248,10 @@ impl BlockDevice for Device {
                     range.end / self.block() * self.block(),
                 );
                 if start < end {
-                    self.file
-                        .discard(self.place(start)..self.place(end), AfterDiscard::Any)
+                    self.file.discard(
+                        self.file_offset(start)..self.file_offset(end),
+                        AfterDiscard::Any,
+                    )
                 } else {
                     Ok(())
                 }

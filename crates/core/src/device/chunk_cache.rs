@@ -75,12 +75,12 @@ impl<K: Copy + Eq + Hash> ChunkCache<K> {
     }
 
     /// Waits for the right to decode a chunk that is larger than the usual ones.
-    pub fn turn(&self) -> MutexGuard<'_, ()> {
+    pub fn lock_for_large_chunk(&self) -> MutexGuard<'_, ()> {
         self.one_by_one.lock()
     }
 
     /// Empties the cache, to make memory available.
-    pub fn forget(&self) {
+    pub fn clear(&self) {
         let mut inner = self.inner.lock();
         inner.slots.retain(|_, entry| entry.bytes == 0);
         inner.bytes = 0;
@@ -149,7 +149,7 @@ mod tests {
         assert!(!cache.expects(2), "the one unused for longest went");
         assert!(cache.expects(1) && cache.expects(3));
         assert_eq!(decodes.load(Ordering::SeqCst), 3);
-        cache.forget();
+        cache.clear();
         assert!(!cache.expects(1));
         read(1);
         assert_eq!(

@@ -112,7 +112,7 @@ impl Spill {
         Ok(made)
     }
 
-    fn keep(&self, bytes: Box<[u8; CHUNK_LEN]>) -> Result<Bytes> {
+    fn store_chunk(&self, bytes: Box<[u8; CHUNK_LEN]>) -> Result<Bytes> {
         let at = self.used.fetch_add(CHUNK, Ordering::Relaxed);
         if at.saturating_add(CHUNK) <= self.memory {
             return Ok(Bytes::Memory(bytes));
@@ -299,7 +299,7 @@ impl Changes {
                     self.spill.write(&whole, place)?;
                     Bytes::Spilled(place)
                 }
-                None => self.spill.keep(whole)?,
+                None => self.spill.store_chunk(whole)?,
             };
             state.chunks.insert(number, Chunk { bytes, changed });
         }

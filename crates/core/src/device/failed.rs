@@ -38,7 +38,7 @@ impl FailureFlag {
     }
 
     /// Records whether `result` is an error, and returns it. The first error counts.
-    pub fn note<T>(&self, result: Result<T>) -> Result<T> {
+    pub fn record<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.0.get_or_init(|| FirstFailure {
                 message: error.to_string(),
@@ -58,20 +58,20 @@ mod tests {
         let full = || Error::io("file", "write", io::Error::from(io::ErrorKind::StorageFull));
         let flag = FailureFlag::default();
         assert!(flag.check("test").is_ok());
-        flag.note(Ok(())).unwrap();
+        flag.record(Ok(())).unwrap();
         assert!(flag.check("test").is_ok());
         let deep = Error::new(Kind::Io, "journal", "cannot be written").caused_by(full());
-        flag.note::<()>(Err(deep)).unwrap_err();
-        flag.note::<()>(Err(Error::corrupt("test", 0, "x")))
+        flag.record::<()>(Err(deep)).unwrap_err();
+        flag.record::<()>(Err(Error::corrupt("test", 0, "x")))
             .unwrap_err();
         let refused = flag.check("test").unwrap_err();
         assert!(refused.is_host_full(), "{refused}");
         assert!(refused.message().contains("free some space"), "{refused}");
 
         let flag = FailureFlag::default();
-        flag.note::<()>(Err(Error::corrupt("test", 0, "first")))
+        flag.record::<()>(Err(Error::corrupt("test", 0, "first")))
             .unwrap_err();
-        flag.note::<()>(Err(full())).unwrap_err();
+        flag.record::<()>(Err(full())).unwrap_err();
         let refused = flag.check("test").unwrap_err();
         assert!(!refused.is_host_full(), "{refused}");
         assert!(refused.to_string().contains("first"), "{refused}");

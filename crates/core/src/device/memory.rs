@@ -74,7 +74,7 @@ impl BlockDevice for Memory {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let bytes = self.bytes.read();
-        let range = place(&bytes, offset, buf.len() as u64)?;
+        let range = index_range(&bytes, offset, buf.len() as u64)?;
         buf.copy_from_slice(&bytes[range]);
         Ok(())
     }
@@ -82,7 +82,7 @@ impl BlockDevice for Memory {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.check_writable()?;
         let mut bytes = self.bytes.write();
-        let range = place(&bytes, offset, buf.len() as u64)?;
+        let range = index_range(&bytes, offset, buf.len() as u64)?;
         bytes[range].copy_from_slice(buf);
         Ok(())
     }
@@ -134,7 +134,7 @@ fn info(bytes: &[u8], access: Access) -> Info {
 
 /// Converts the range to indices. Must be called under the lock of the bytes: another thread may
 /// truncate them.
-fn place(bytes: &[u8], offset: u64, length: u64) -> Result<Range<usize>> {
+fn index_range(bytes: &[u8], offset: u64, length: u64) -> Result<Range<usize>> {
     let end = info(bytes, Access::ReadOnly).check(LAYER, offset, length)?;
     Ok(to_usize(offset)..to_usize(end))
 }

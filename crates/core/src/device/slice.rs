@@ -32,7 +32,7 @@ impl Slice {
         self.start
     }
 
-    fn place(&self, offset: u64, length: u64) -> Result<u64> {
+    fn outer_offset(&self, offset: u64, length: u64) -> Result<u64> {
         self.info().check(LAYER, offset, length)?;
         Ok(self.start + offset)
     }
@@ -53,12 +53,12 @@ impl BlockDevice for Slice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inner
-            .read_at(self.place(offset, buf.len() as u64)?, buf)
+            .read_at(self.outer_offset(offset, buf.len() as u64)?, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.inner
-            .write_at(self.place(offset, buf.len() as u64)?, buf)
+            .write_at(self.outer_offset(offset, buf.len() as u64)?, buf)
     }
 
     fn discard(&self, range: Range<u64>, leave: AfterDiscard) -> Result<()> {

@@ -19,7 +19,7 @@ enum Holders {
 
 impl Locks {
     /// Takes a lock, as [`Store::lock`](super::Store::lock) does.
-    pub fn take(&self, name: &str, mode: Lock) -> Result<Guard> {
+    pub fn acquire(&self, name: &str, mode: Lock) -> Result<Guard> {
         let mut locks = self.0.lock();
         let held = match (locks.get(name), mode) {
             (None, Lock::Exclusive) => Holders::Exclusive,

@@ -107,7 +107,7 @@ impl Store for MemoryStore {
             Lock::Shared if self.stat(name)?.is_none() => return Ok(Guard::nothing()),
             Lock::Shared => {}
         }
-        self.locks.take(name, mode)
+        self.locks.acquire(name, mode)
     }
 }
 

@@ -25,21 +25,21 @@ impl Walk<'_> {
         if old.kind == new.kind {
             if old.kind == FileKind::File && !is_trusted {
                 let done = self.fork(Fork::Data, old, new);
-                self.keep(done, Field::Contents, path, &mut fields)?;
+                self.add_difference(done, Field::Contents, path, &mut fields)?;
                 if old.resource_size > 0 || new.resource_size > 0 {
                     let done = self.fork(Fork::Resource, old, new);
-                    self.keep(done, Field::ResourceFork, path, &mut fields)?;
+                    self.add_difference(done, Field::ResourceFork, path, &mut fields)?;
                 }
             }
             if old.kind == FileKind::Symlink {
                 let target = |of: ComparedFolder<'_>, node: &Attributes| of.fs.read_link(node.id);
                 let done =
                     target(self.old, old).and_then(|a| target(self.new, new).map(|b| a == b));
-                self.keep(done, Field::Target, path, &mut fields)?;
+                self.add_difference(done, Field::Target, path, &mut fields)?;
             }
             if !self.options.ignored.contains(&Field::Xattrs) {
                 let done = self.xattrs(old, new);
-                self.keep(done, Field::Xattrs, path, &mut fields)?;
+                self.add_difference(done, Field::Xattrs, path, &mut fields)?;
             }
         }
         fields.retain(|field| !self.options.ignored.contains(field));
@@ -48,7 +48,7 @@ impl Walk<'_> {
     }
 
     /// Adds a part that is not the same, or a problem.
-    fn keep(
+    fn add_difference(
         &mut self,
         same: Result<bool>,
         field: Field,

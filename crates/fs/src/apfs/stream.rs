@@ -117,10 +117,10 @@ impl Stream {
         let end = runs
             .last()
             .map_or(range.end, |last| last.end().max(range.end));
-        self.forget(start..end);
+        self.remove_runs(start..end);
         self.runs.extend(runs.iter().map(|run| (run.start, *run)));
         self.len = len;
-        self.forget(len.next_multiple_of(self.block())..u64::MAX);
+        self.remove_runs(len.next_multiple_of(self.block())..u64::MAX);
     }
 
     fn block(&self) -> u64 {
@@ -128,7 +128,7 @@ impl Stream {
     }
 
     /// Removes the runs of `range`, whole blocks.
-    fn forget(&mut self, range: Range<u64>) {
+    fn remove_runs(&mut self, range: Range<u64>) {
         let before = self
             .runs
             .range(..range.start)

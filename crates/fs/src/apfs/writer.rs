@@ -16,7 +16,7 @@ pub(super) struct WriteGuard;
 
 impl VolumeWriter {
     /// Acquires the lock; [`Kind::Conflict`](bandsaw_core::Kind) while it is held.
-    pub(super) fn take(&self) -> Result<Arc<WriteGuard>> {
+    pub(super) fn acquire(&self) -> Result<Arc<WriteGuard>> {
         let mut place = self.0.lock();
         if place.strong_count() > 0 {
             let message = "another volume of this container is open for writing; close it first";
@@ -36,9 +36,9 @@ mod tests {
     #[test]
     fn the_place_is_taken_once_at_a_time() {
         let writer = VolumeWriter::default();
-        let taken = writer.take().unwrap();
-        assert_eq!(writer.clone().take().unwrap_err().kind(), Kind::Conflict);
+        let taken = writer.acquire().unwrap();
+        assert_eq!(writer.clone().acquire().unwrap_err().kind(), Kind::Conflict);
         drop(taken);
-        assert!(writer.take().is_ok());
+        assert!(writer.acquire().is_ok());
     }
 }

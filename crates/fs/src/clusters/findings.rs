@@ -40,7 +40,11 @@ impl<'a> ClusterFindings<'a> {
     }
 
     /// Records what is wrong with the volume.
-    pub(crate) fn note(&mut self, severity: Severity, message: impl Into<String>) -> Result<()> {
+    pub(crate) fn of_volume(
+        &mut self,
+        severity: Severity,
+        message: impl Into<String>,
+    ) -> Result<()> {
         self.add(severity, self.error(message))
     }
 

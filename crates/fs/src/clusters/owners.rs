@@ -40,7 +40,7 @@ impl ClusterOwners {
     }
 
     /// Records an owner. False: the cluster has one already.
-    fn take(&mut self, cluster: u64) -> bool {
+    fn set_owned(&mut self, cluster: u64) -> bool {
         let (byte, bit) = place(cluster);
         match self.bits.get_mut(byte) {
             Some(byte) if *byte & bit == 0 => {
@@ -61,7 +61,7 @@ impl ClusterOwners {
         }
         let mut at = first;
         loop {
-            if !self.take(at) {
+            if !self.set_owned(at) {
                 owned.problem = fault(format!(
                     "shares cluster {at} with another file, or its chain is a loop"
                 ));
@@ -89,7 +89,7 @@ impl ClusterOwners {
         let mut owned = OwnedClusters::default();
         for cluster in first..first.saturating_add(count) {
             let why = match space.has(cluster) {
-                true if self.take(cluster) => {
+                true if self.set_owned(cluster) => {
                     owned.count += 1;
                     continue;
                 }

@@ -38,7 +38,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     let mut found = ClusterFindings::new(LAYER, progress);
     if volume.boot.flags & (flags::DIRTY | flags::FAILED) != 0 {
         let message = "the volume was not cleanly unmounted, or records an error of the medium";
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     check_boot_regions(&volume, &mut found)?;
     let structures = Structures::read(&volume.space, &volume.boot, false)?;
@@ -54,7 +54,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
         let owned = owners.take_chain(&volume.space, first.into())?;
         if let Some(problem) = owned.problem {
             let message = format!("the {what} {}", problem.message());
-            found.note(Severity::Damage, message)?;
+            found.of_volume(Severity::Damage, message)?;
         }
     }
     let table = read_upcase(&volume.space, &structures.upcase).and_then(|bytes| {
@@ -65,7 +65,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
         Err(error) => found.add(Severity::Damage, error)?,
         Ok((_, sum)) if sum != structures.upcase.upcase_sum() => {
             let message = format!("checksum mismatch of the up-case table: expected {sum:#010x}");
-            found.note(Severity::Damage, message)?;
+            found.of_volume(Severity::Damage, message)?;
         }
         Ok(_) => {}
     }
@@ -96,14 +96,14 @@ fn check_boot_regions(volume: &ExFatVolume, found: &mut ClusterFindings<'_>) -> 
         Ok(bytes)
     };
     if read(0)? != read(REGION_SECTORS)? {
-        found.note(Severity::Warning, "the boot sector differs from its copy")?;
+        found.of_volume(Severity::Warning, "the boot sector differs from its copy")?;
     }
     for region in [0, REGION_SECTORS] {
         for sector in region + 1..region + 9 {
             let end: [u8; 4] = device.read_array((sector + 1) * boot.sector - 4)?;
             if end != EXTENDED_SIGNATURE {
                 let message = format!("sector {sector} of the boot regions has no signature");
-                found.note(Severity::Warning, message)?;
+                found.of_volume(Severity::Warning, message)?;
             }
         }
     }
@@ -143,14 +143,14 @@ fn compare_bitmap(
         let message = format!(
             "{free} clusters of files are marked as free, the first of which is {first_free}"
         );
-        found.note(Severity::Damage, message)?;
+        found.of_volume(Severity::Damage, message)?;
     }
     if lost > 0 {
         let message = format!(
             "{lost} clusters are marked as used and belong to no file, the first of which is \
              {first_lost}"
         );
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     Ok(())
 }
@@ -225,7 +225,7 @@ impl FolderCheck<'_, '_> {
             self.found.of_path(Severity::Damage, &path, fault)?;
         }
         for other in &set.others {
-            self.take(&path, other)?;
+            self.claim_clusters(&path, other)?;
         }
         let stream = &set.stream;
         let (len, valid) = (stream.len.get(), stream.valid_len.get());
@@ -234,7 +234,7 @@ impl FolderCheck<'_, '_> {
             self.found.of_path(Severity::Damage, &path, message)?;
         }
         if set.file.attributes.get() & attributes::DIRECTORY == 0 {
-            return self.take(&path, stream).map(drop);
+            return self.claim_clusters(&path, stream).map(drop);
         }
         if valid != len || !len.is_multiple_of(self.volume.space.cluster_size) {
             let message = format!("the folder has {valid} valid bytes of {len}");
@@ -244,14 +244,14 @@ impl FolderCheck<'_, '_> {
             Ok(place) => place,
             Err(error) => return self.found.failed(&path, error),
         };
-        if self.take(&path, stream)? > 0 {
+        if self.claim_clusters(&path, stream)? > 0 {
             self.ahead.push((path, place));
         }
         Ok(())
     }
 
     /// Takes the clusters of a stream, and returns their number.
-    fn take(&mut self, path: &str, stream: &StreamRaw) -> Result<u64> {
+    fn claim_clusters(&mut self, path: &str, stream: &StreamRaw) -> Result<u64> {
         let space = &self.volume.space;
         let (first, len) = (u64::from(stream.first.get()), stream.len.get());
         let needed = space.clusters_for(len);

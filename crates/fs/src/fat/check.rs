@@ -31,11 +31,11 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     let volume = FatVolume::open(device.clone())?;
     let mut found = ClusterFindings::new(LAYER, progress);
     if stated_len(&*device)?.is_some_and(|len| len > device.info().len) {
-        found.note(Severity::Warning, "the volume is longer than its partition")?;
+        found.of_volume(Severity::Warning, "the volume is longer than its partition")?;
     }
     if !free_map(device)?.is_in_order() {
         let message = "the volume was not cleanly unmounted, or records an error of the medium";
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     compare_tables(&volume, &mut found)?;
     compare_boot_sectors(&volume, &mut found)?;
@@ -68,7 +68,7 @@ fn compare_tables(volume: &FatVolume, found: &mut ClusterFindings<'_>) -> Result
             "the table begins with {media:#04x}, but the boot sector with {:#04x}",
             boot.media
         );
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     for other in others {
         let (mut differ, mut first_differs) = (0_u64, 0);
@@ -88,7 +88,7 @@ fn compare_tables(volume: &FatVolume, found: &mut ClusterFindings<'_>) -> Result
                 "the copies of the table differ for {differ} clusters, the first of which is \
                  {first_differs}"
             );
-            found.note(Severity::Damage, message)?;
+            found.of_volume(Severity::Damage, message)?;
         }
     }
     Ok(())
@@ -107,7 +107,7 @@ fn compare_boot_sectors(volume: &FatVolume, found: &mut ClusterFindings<'_>) -> 
         device.read_array::<COMPARED>(copy)?,
     );
     if one != other {
-        found.note(Severity::Warning, "the boot sector differs from its copy")?;
+        found.of_volume(Severity::Warning, "the boot sector differs from its copy")?;
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ fn check_table(
             "{lost} clusters are marked as used and belong to no file, the first of which is \
              {first_lost}"
         );
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     let Some(at) = volume.boot.info_at else {
         return Ok(());
@@ -151,12 +151,12 @@ fn check_table(
         return Ok(());
     };
     if info.lead.get() != INFO_LEAD || info.signature.get() != INFO_SIGNATURE {
-        return found.note(Severity::Warning, "the sector FSInfo has no signature");
+        return found.of_volume(Severity::Warning, "the sector FSInfo has no signature");
     }
     let recorded = info.free.get();
     if recorded != u32::MAX && u64::from(recorded) != free {
         let message = format!("FSInfo counts {recorded} free clusters, the table has {free}");
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     Ok(())
 }

@@ -257,7 +257,7 @@ impl OpenFile {
     }
 
     /// Extends the file to `len` if it is shorter.
-    pub(super) fn reach(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
+    pub(super) fn extend_to(&self, volume: &Volume<'_>, len: u64) -> Result<()> {
         let contents = self.writable(volume)?;
         let Some(device) = &contents.device else {
             return Err(Error::read_only("mount"));

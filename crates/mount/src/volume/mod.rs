@@ -249,7 +249,7 @@ impl VolumeFs {
         let end = start.checked_add(length).ok_or(Errno::EFBIG)?;
         let volume = self.volume();
         let done = match mode {
-            0 => file.reach(&volume, end),
+            0 => file.extend_to(&volume, end),
             // Blocks after the end of a file are not preallocated.
             KEEP_SIZE if end <= self.done(file.device(&volume))?.info().len => Ok(()),
             _ if mode == PUNCH_HOLE | KEEP_SIZE || mode == ZERO_RANGE | KEEP_SIZE => {
@@ -257,7 +257,7 @@ impl VolumeFs {
             }
             ZERO_RANGE => file
                 .punch(&volume, start, end)
-                .and_then(|()| file.reach(&volume, end)),
+                .and_then(|()| file.extend_to(&volume, end)),
             _ => return Err(Errno::EOPNOTSUPP),
         };
         self.done(done)

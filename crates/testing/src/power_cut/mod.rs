@@ -286,6 +286,6 @@ impl Store for PowerCut {
             Lock::Shared if self.stat(name)?.is_none() => return Ok(Guard::nothing()),
             Lock::Shared => {}
         }
-        self.locks.take(name, mode)
+        self.locks.acquire(name, mode)
     }
 }

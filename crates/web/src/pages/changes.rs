@@ -303,7 +303,7 @@ pub(super) fn start_at(
 
 /// Runs a change or its dry run when it is its turn.
 pub(super) fn launch(job: Arc<Job>, work: ChangeWork) {
-    let turn = work.app.jobs.turn();
+    let turn = work.app.jobs.permits();
     tokio::spawn(async move {
         let Ok(turn) = turn.acquire_owned().await else {
             return;

@@ -40,7 +40,7 @@ pub(crate) async fn start(State(app): State<Arc<App>>, visit: Visit) -> Result<R
     let job = app.jobs.add(session.number(), target.image.clone(), kind)?;
     let job = job.ok_or_else(|| Refusal::new(StatusCode::TOO_MANY_REQUESTS, text::TOO_MANY))?;
     let next = see(&address("job", &[("id", job.number().as_bytes())]));
-    let turn = app.jobs.turn();
+    let turn = app.jobs.permits();
     tokio::spawn(async move {
         let Ok(_turn) = turn.acquire_owned().await else {
             return;

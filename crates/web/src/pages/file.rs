@@ -387,7 +387,7 @@ fn note_failure(session: &Session, name: &str, image: &OpenImage, error: &Error)
         return;
     }
     let message = visible(&image.located().message(error));
-    session.note(format!(
+    session.add_note(format!(
         "{} ({}): {message}",
         text::INCOMPLETE,
         visible(name)

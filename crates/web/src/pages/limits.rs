@@ -35,8 +35,8 @@ impl Progress for Deadline {
 }
 
 /// Waits for the turn of work that may need much memory.
-pub(super) async fn turn(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
-    let turn = app.jobs.turn().acquire_owned();
+pub(super) async fn acquire_permit(app: &App) -> Result<OwnedSemaphorePermit, Refusal> {
+    let turn = app.jobs.permits().acquire_owned();
     let turn = tokio::time::timeout(app.limits.wait_time, turn).await;
     turn.ok().and_then(Result::ok).ok_or_else(Refusal::busy)
 }

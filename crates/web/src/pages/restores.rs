@@ -45,7 +45,7 @@ pub(crate) async fn start(
     let job = app.jobs.add(session, target.image.clone(), kind)?;
     let job = job.ok_or_else(|| Refusal::new(StatusCode::TOO_MANY_REQUESTS, text::TOO_MANY))?;
     let next = see(&address("job", &[("id", job.number().as_bytes())]));
-    let turn = app.jobs.turn();
+    let turn = app.jobs.permits();
     let visitor = visitor(&visit, peer);
     tokio::spawn(async move {
         let Ok(turn) = turn.acquire_owned().await else {

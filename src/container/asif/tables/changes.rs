@@ -78,9 +78,10 @@ impl Tables {
             directory: None,
         };
         for (chunk, slot) in state.masks.take_changed() {
-            let at = slot
-                .bitmap
-                .map(|bitmap| self.mask_place(bitmap, &self.geometry.place(chunk)).start);
+            let at = slot.bitmap.map(|bitmap| {
+                self.mask_place(bitmap, &self.geometry.table_place(chunk))
+                    .start
+            });
             changes.masks.extend(at.map(|at| (at, slot.mask)));
         }
         for new in std::mem::take(&mut state.new_bitmaps) {

@@ -30,7 +30,7 @@ impl Tables {
         if let Some(slot) = self.state.read().masks.get(chunk) {
             return Ok(slot.mask.clone());
         }
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         loop {
             let raw = self.raw_entry(place.table, place.bitmap_entry)?;
             let bitmap = parse_bitmap_entry(raw)
@@ -119,7 +119,7 @@ impl Tables {
     /// entry, now or later, then hides no block. Does nothing if the chunk was never partly written.
     /// The caller must hold its exclusive lock.
     pub(in crate::container::asif) fn fill_mask(&self, chunk: DiskChunk) -> Result<()> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let raw = self.raw_entry(place.table, place.bitmap_entry)?;
         if let Ok(Some(_)) = parse_bitmap_entry(raw) {
             match self.mask(chunk) {
@@ -155,7 +155,7 @@ impl Tables {
     }
 
     fn filled_bit(&self, chunk: DiskChunk) -> (PageId, usize, u64) {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let within = place.entry % PER_PAGE;
         let id = PageId::of(place.table, place.entry);
         (id, (within / 64) as usize, 1 << (within % 64))
@@ -164,7 +164,7 @@ impl Tables {
     /// Allocates a bitmap for the group of `chunk` if it has none, and records it with the chunk's
     /// mask.
     pub(super) fn ensure_bitmap(&self, chunk: DiskChunk, space: &Space) -> Result<()> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let id = PageId::of(place.table, place.bitmap_entry);
         let raw = self.raw_entry(place.table, place.bitmap_entry)?;
         let known = parse_bitmap_entry(raw).map_err(|wrong| self.wrong(&place, wrong))?;

@@ -134,7 +134,7 @@ impl Tables {
     }
 
     pub(super) fn entry(&self, chunk: DiskChunk) -> Result<ChunkEntry> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let raw = self.raw_entry(place.table, place.entry)?;
         let entry = ChunkEntry::parse(raw).map_err(|wrong| self.wrong(&place, wrong))?;
         // Opening an image rejects such a number, but a check continues.
@@ -172,7 +172,7 @@ impl Tables {
     /// Returns the number of chunks from `chunk` up to `end` that have the same entry without data
     /// as `chunk`. The count may be too small.
     pub(super) fn run_without_data(&self, chunk: DiskChunk, end: DiskChunk) -> Result<u64> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let first = self.raw_entry(place.table, place.entry)?;
         let state = self.state.read();
         let until = match state.directory.range(place.table..).next() {
@@ -253,7 +253,7 @@ impl Tables {
         mask: Option<Mask>,
         space: &Space,
     ) -> Result<()> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let id = PageId::of(place.table, place.entry);
         let mask = mask.map(Arc::new);
         self.ensure_table(place.table, space)?;
@@ -273,7 +273,7 @@ impl Tables {
     /// Replaces the entry of `chunk`, which keeps its mask. The caller must hold its exclusive
     /// lock; its table must exist.
     pub(super) fn replace(&self, chunk: DiskChunk, entry: ChunkEntry) -> Result<()> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let id = PageId::of(place.table, place.entry);
         loop {
             if let Some(page) = self.state.write().pages.change(id) {

@@ -32,7 +32,7 @@ impl Tables {
         from: FileChunk,
         to: FileChunk,
     ) -> Result<()> {
-        let place = self.geometry.place(chunk);
+        let place = self.geometry.table_place(chunk);
         let id = PageId::of(place.table, place.bitmap_entry);
         let _alone = self.moving.exclusive(u64::from(place.table));
         self.copy_chunk(from, to)?;

@@ -71,7 +71,7 @@ impl SlotCache {
 
     /// Evicts the clean, unused slots of the shard of `index` that are old. If there are none,
     /// returns the least recently used idle slot, which the caller must flush first.
-    pub(super) fn forget_clean(&self, index: BandIndex) -> Option<Arc<Slot>> {
+    pub(super) fn evict_clean(&self, index: BandIndex) -> Option<Arc<Slot>> {
         let shard = self.shard(index);
         let long_ago = shard
             .clock
@@ -94,7 +94,7 @@ impl SlotCache {
     }
 
     /// Evicts a slot unless it is in use or dirty again. Returns true if it was evicted.
-    pub(super) fn forget(&self, slot: Arc<Slot>) -> bool {
+    pub(super) fn evict(&self, slot: Arc<Slot>) -> bool {
         let mut slots = self.shard(slot.index()).slots.write();
         // The two owners are the cache and this function. The shard is locked, so no third can
         // appear.
@@ -144,7 +144,7 @@ mod tests {
         for n in 9..12 {
             drop(cache.slot(band(n)));
         }
-        assert!(cache.forget_clean(band(5)).is_none());
+        assert!(cache.evict_clean(band(5)).is_none());
         let mut left: Vec<_> = cache
             .all()
             .iter()
@@ -165,14 +165,14 @@ mod tests {
         for n in 0..3 {
             cache.slot(band(n)).slot.mark_dirty();
         }
-        let oldest = cache.forget_clean(band(0)).unwrap();
+        let oldest = cache.evict_clean(band(0)).unwrap();
         assert_eq!(oldest.index(), band(0));
-        assert!(!cache.forget(oldest.clone()), "dirty");
+        assert!(!cache.evict(oldest.clone()), "dirty");
         assert_eq!(cache.all().len(), 3);
         drop(oldest);
         let clean = cache.slot(band(9)).slot;
-        assert!(!cache.forget(clean.clone()), "in use twice");
+        assert!(!cache.evict(clean.clone()), "in use twice");
         drop(clean);
-        assert!(cache.forget(cache.slot(band(9)).slot));
+        assert!(cache.evict(cache.slot(band(9)).slot));
     }
 }

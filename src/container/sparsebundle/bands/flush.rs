@@ -90,16 +90,16 @@ impl Bands {
     /// Marks a band dirty after a change, before the change is reported to the caller.
     pub(super) fn changed(&self, slot: &Slot) {
         slot.mark_dirty();
-        self.note();
+        self.set_unflushed();
     }
 
     /// Records that a band was created or removed.
     pub(super) fn names_changed(&self) {
         self.unflushed.names.store(true, Ordering::SeqCst);
-        self.note();
+        self.set_unflushed();
     }
 
-    fn note(&self) {
+    fn set_unflushed(&self) {
         if !self.unflushed.anything.load(Ordering::SeqCst) {
             self.unflushed.anything.store(true, Ordering::SeqCst);
         }
@@ -108,9 +108,9 @@ impl Bands {
     /// Evicts bands of the same shard that were not used recently, or flushes and evicts the least
     /// recently used one. Does nothing if all are in use.
     pub(super) fn close_some(&self, near: BandIndex) -> Result<()> {
-        if let Some(slot) = self.cache.forget_clean(near) {
+        if let Some(slot) = self.cache.evict_clean(near) {
             slot.sync().map_err(|error| self.lose(error))?;
-            self.cache.forget(slot);
+            self.cache.evict(slot);
         }
         Ok(())
     }

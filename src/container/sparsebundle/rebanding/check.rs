@@ -55,7 +55,7 @@ fn check_len(
     rules: &BandRules,
     findings: &mut Findings<'_>,
 ) -> Result<()> {
-    let Some(meta) = findings.keep(entry.meta())?.flatten() else {
+    let Some(meta) = findings.value_or_damage(entry.meta())?.flatten() else {
         return Ok(());
     };
     match rules.check_len(index, meta.len) {

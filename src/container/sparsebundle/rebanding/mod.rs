@@ -67,7 +67,7 @@ struct PlistValues {
 }
 
 impl PlistValues {
-    fn take(&mut self, key: &str, value: &Value) {
+    fn set_value(&mut self, key: &str, value: &Value) {
         match (key, value) {
             ("size", Value::Integer(number)) => self.size = number.as_unsigned(),
             ("bundle-backingstore-version", Value::Integer(number)) => {
@@ -99,7 +99,7 @@ impl Rebanding {
 
     fn parse(bytes: &[u8]) -> Result<Self> {
         let mut found = PlistValues::default();
-        plist::each_value(bytes, &mut |key, value| found.take(key, value))?;
+        plist::each_value(bytes, &mut |key, value| found.set_value(key, value))?;
         let PlistValues {
             size: Some(size),
             version: Some(version),

@@ -262,14 +262,14 @@ fn encode_chunks(
                     && let Some(next) = queue.pop_front()
                 {
                     begun -= usize::from(matches!(next, NextOutput::Chunk(..)));
-                    image.take(next, &mut spare, progress)?;
+                    image.write_part(next, &mut spare, progress)?;
                 }
             }
             queue.push_back(NextOutput::End);
         }
         queue
             .into_iter()
-            .try_for_each(|next| image.take(next, &mut spare, progress))
+            .try_for_each(|next| image.write_part(next, &mut spare, progress))
     })
 }
 
@@ -306,7 +306,7 @@ struct ImageEncoder<'a> {
 
 impl ImageEncoder<'_> {
     /// Writes the next part. Adds reusable buffers to `spare`.
-    fn take(
+    fn write_part(
         &mut self,
         next: NextOutput,
         spare: &mut Vec<Vec<u8>>,

@@ -56,7 +56,7 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
 }
 
 /// Reads the index and removes it, durably. An invalid one is ignored: the store has all data.
-pub(super) fn take(store: &dyn Store) -> Result<Vec<Stored>> {
+pub(super) fn read_and_remove(store: &dyn Store) -> Result<Vec<Stored>> {
     let Some(file) = store.open(INDEX, Open::Read)? else {
         return Ok(Vec::new());
     };

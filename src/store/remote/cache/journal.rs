@@ -362,7 +362,7 @@ fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {
     let mut at = 0;
     while let Some(document) = record_at(bytes, at) {
         found
-            .take(document, blocks)
+            .apply(document, blocks)
             .map_err(|error| error.in_part(JOURNAL))?;
         at += FRAME + document.len();
     }
@@ -404,7 +404,7 @@ fn record_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
 type Current = Option<(String, FileState, BTreeMap<u64, Option<BlockChecksum>>)>;
 
 impl Stored {
-    fn take(&mut self, document: &[u8], blocks: u64) -> Result<()> {
+    fn apply(&mut self, document: &[u8], blocks: u64) -> Result<()> {
         let mut lines = Lines::checked(document)?.after(TITLE)?;
         let mut fields = lines.expect("parts")?;
         self.part = fields.part_len()?;

@@ -164,7 +164,7 @@ impl Cache {
             );
             Error::new(error.kind(), LAYER, message)
         })?;
-        let known = index::take(&*store)?;
+        let known = index::read_and_remove(&*store)?;
         let wanted = (options.size.max(LEAST) / PAGE).min(u64::from(u32::MAX)) as u32;
         // Blocks that are not in the store are kept, even if the cache is to be smaller.
         let count = pending
@@ -282,7 +282,7 @@ impl Cache {
     }
 
     /// Caches bytes that are in the store, at most [`PAGE`], if there is room.
-    pub(super) fn keep(&self, key: Key, bytes: &[u8]) {
+    pub(super) fn insert_clean(&self, key: Key, bytes: &[u8]) {
         if self.has(key, bytes.len()) {
             return;
         }
@@ -319,13 +319,13 @@ impl Cache {
     /// room.
     pub(super) fn write(&self, bytes: &[u8]) -> Option<Arc<Block>> {
         self.blocks.write(bytes).or_else(|| {
-            self.forget_some();
+            self.evict_old_blocks();
             self.blocks.write(bytes)
         })
     }
 
     /// Evicts an eighth of the blocks that are in the store, the least recently used ones.
-    fn forget_some(&self) {
+    fn evict_old_blocks(&self) {
         let mut clean = self.clean.lock();
         let mut used: Vec<u64> = clean.entries.values().map(|entry| entry.used).collect();
         if used.is_empty() {

@@ -102,7 +102,7 @@ impl ResultFiles {
 
     /// Writes all requested files, and prints the results even if a file could not be written:
     /// measuring again would be expensive.
-    pub(super) fn keep(&self, report: &Report, output: &Output) -> Outcome {
+    pub(super) fn write_and_print(&self, report: &Report, output: &Output) -> Outcome {
         let kept = self.files(report);
         output.result(report, |out| {
             for (name, value) in table::facts(report) {

@@ -67,7 +67,7 @@ impl WorkloadArgs {
         let bar = Bar::new(output);
         let report = run(&bar)?;
         drop(bar);
-        self.files.keep(&report, output)
+        self.files.write_and_print(&report, output)
     }
 }
 

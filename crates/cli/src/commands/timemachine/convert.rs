@@ -91,7 +91,7 @@ struct ConvertReport {
 
 impl Convert {
     pub(super) fn run(&self, output: &Output) -> Outcome {
-        let new = container_args::place(&self.new)?.into_owned();
+        let new = container_args::new_image_path(&self.new)?.into_owned();
         check_absent(&new)?;
         let unfinished = unfinished(&new)?;
         let read = self.at.read_one_machine(output)?;

@@ -87,12 +87,12 @@ impl Clusters {
         root: &RootHeader,
         keys: &KeySchedule,
     ) -> Result<Arc<Cluster>> {
-        if let Some(kept) = self.kept(number) {
+        if let Some(kept) = self.cached(number) {
             return Ok(kept);
         }
         let mut known = self.known.lock();
         // Another thread may have read it meanwhile.
-        if let Some(kept) = self.kept(number) {
+        if let Some(kept) = self.cached(number) {
             return Ok(kept);
         }
         let mut at = narrow::<u32>(known.len().saturating_sub(1)).min(number);
@@ -111,20 +111,20 @@ impl Clusters {
             }
             if at == number {
                 let cluster = Arc::new(cluster);
-                self.keep(number, cluster.clone());
+                self.cache_cluster(number, cluster.clone());
                 return Ok(cluster);
             }
             at += 1;
         }
     }
 
-    fn kept(&self, number: u32) -> Option<Arc<Cluster>> {
+    fn cached(&self, number: u32) -> Option<Arc<Cluster>> {
         let recent = self.recent.lock();
         let found = recent.iter().find(|(kept, _)| *kept == number);
         found.map(|(_, cluster)| cluster.clone())
     }
 
-    fn keep(&self, number: u32, cluster: Arc<Cluster>) {
+    fn cache_cluster(&self, number: u32, cluster: Arc<Cluster>) {
         let mut recent = self.recent.lock();
         recent.push_front((number, cluster));
         let bytes = |recent: &VecDeque<(u32, Arc<Cluster>)>| -> usize {

@@ -51,9 +51,9 @@ impl SegmentReader {
         let (cluster, place) = place_of(number, &self.root);
         let cluster = self.cluster(cluster)?;
         self.cache.get(number, || {
-            let turn = self.turn();
+            let turn = self.lock_for_long_segment();
             if turn.is_some() {
-                self.cache.forget();
+                self.cache.clear();
             }
             let mut plain = device::zeros(self.root.segment_len(number.into()) as usize)?;
             self.decode(&cluster, place, &mut plain)?;
@@ -62,8 +62,8 @@ impl SegmentReader {
     }
 
     /// Waits for the right to decode a long segment. Called before its memory is allocated.
-    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        (self.root.segment_size > LONG_SEGMENT).then(|| self.cache.turn())
+    fn lock_for_long_segment(&self) -> Option<MutexGuard<'_, ()>> {
+        (self.root.segment_size > LONG_SEGMENT).then(|| self.cache.lock_for_large_chunk())
     }
 }
 
@@ -215,7 +215,7 @@ impl BlockDevice for Archive {
         }
         let bytes = whole.iter().map(|part| part.out.len()).sum();
         parallel::each_job(bytes, whole, |part| {
-            let _turn = contents.turn();
+            let _turn = contents.lock_for_long_segment();
             contents.decode(&part.cluster, part.place, part.out)
         })
     }

@@ -76,7 +76,7 @@ impl Folders {
             rustix::fs::openat(&*parent, last, FOLDER | OFlags::NOFOLLOW, Mode::empty())
         };
         match opened {
-            Ok(folder) => Ok(Some(self.keep(name, File::from(folder)))),
+            Ok(folder) => Ok(Some(self.cache_open(name, File::from(folder)))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -207,7 +207,7 @@ impl Folders {
         self.open.lock().retain(|open, _| !is_below(open));
     }
 
-    fn keep(&self, name: &str, folder: File) -> Arc<File> {
+    fn cache_open(&self, name: &str, folder: File) -> Arc<File> {
         let folder = Arc::new(folder);
         let mut cache = self.open.lock();
         if cache.len() < KEPT_OPEN {

@@ -25,7 +25,7 @@ impl PinnedRanges {
     /// Records a file range if `check` allows it; `None` for an empty range. The check is made
     /// under the lock, so that a concurrent truncation either waits for the range or makes the
     /// check fail.
-    pub(super) fn take(
+    pub(super) fn pin(
         self: &Arc<Self>,
         range: &Range<u64>,
         check: impl FnOnce() -> Result<()>,

@@ -40,10 +40,10 @@ impl Shape {
 
     /// Adds a record, whose key is after all before.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
-        self.place(key.len(), value.len());
+        self.add_lengths(key.len(), value.len());
     }
 
-    fn place(&mut self, key: usize, value: usize) {
+    fn add_lengths(&mut self, key: usize, value: usize) {
         let taken = key + value;
         if self.count == 0
             || !self
@@ -65,7 +65,7 @@ impl Shape {
             self.leaf = false;
             self.count = 0;
             keys.into_iter()
-                .for_each(|key| self.place(key.into(), CHILD_LEN));
+                .for_each(|key| self.add_lengths(key.into(), CHILD_LEN));
         }
         self.nodes + 1
     }

@@ -32,7 +32,7 @@ pub(super) fn check(
     if claim(&raw.key_locker, "keybag", store.blocks, blocks, report).is_none() {
         return Ok(());
     }
-    let Some(bag) = report.keep(read_keybag(
+    let Some(bag) = report.value_or_damage(read_keybag(
         store,
         &raw.key_locker,
         &raw.uuid,
@@ -41,7 +41,7 @@ pub(super) fn check(
     else {
         return Ok(());
     };
-    let Some(entries) = report.keep(entries(&bag))? else {
+    let Some(entries) = report.value_or_damage(entries(&bag))? else {
         return Ok(());
     };
     for volume in volumes {
@@ -54,7 +54,7 @@ pub(super) fn check(
         };
         if claim(&place, "keybag of a volume", store.blocks, blocks, report).is_some() {
             let read = read_keybag(store, &place, &volume.uuid, object_type::VOLUME_KEYBAG);
-            report.keep(read.map_err(|error| error.named(volume.label())))?;
+            report.value_or_damage(read.map_err(|error| error.named(volume.label())))?;
         }
     }
     Ok(())
@@ -101,7 +101,9 @@ pub(super) fn jumpstart(
         paddr.0..paddr.0.saturating_add(1),
         User::container("EFI jumpstart"),
     );
-    let Some(block) = report.keep(store.object(LAYER, paddr, object_type::EFI_JUMPSTART))? else {
+    let Some(block) =
+        report.value_or_damage(store.object(LAYER, paddr, object_type::EFI_JUMPSTART))?
+    else {
         return Ok(());
     };
     // After the header: magic, version, length, and the number of extents of the driver; the

@@ -77,7 +77,9 @@ impl CheckedObjects {
             paddr.0..paddr.0.saturating_add(1),
             User::volume(volume, "object map"),
         );
-        let Some(block) = report.keep(scope.store.object(LAYER, paddr, object_type::OMAP))? else {
+        let Some(block) =
+            report.value_or_damage(scope.store.object(LAYER, paddr, object_type::OMAP))?
+        else {
             return Ok(None);
         };
         let Ok((raw, _)) = OmapRaw::read_from_prefix(&block) else {

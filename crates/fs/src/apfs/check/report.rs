@@ -59,7 +59,7 @@ impl<'a> Report<'a> {
 
     /// Returns the value, or `None` after reporting the error as damage. Errors of other kinds,
     /// such as I/O errors, are returned and end the check.
-    pub(super) fn keep<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+    pub(super) fn value_or_damage<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(value) => Ok(Some(value)),
             Err(error)

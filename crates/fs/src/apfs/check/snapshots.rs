@@ -170,7 +170,7 @@ pub(super) fn superblock(
             id: snapshot.xid,
         },
     );
-    let Some(raw) = report.keep(read_volume(store, paddr, snapshot.superblock))? else {
+    let Some(raw) = report.value_or_damage(read_volume(store, paddr, snapshot.superblock))? else {
         return Ok(None);
     };
     let own = [

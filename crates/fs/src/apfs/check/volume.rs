@@ -61,10 +61,10 @@ pub(super) fn superblock(
     report: &mut Report<'_>,
 ) -> Result<Option<(VolumeRaw, Paddr)>> {
     let store = &checker.container.store;
-    let Some(entry) = report.keep(objects.use_object(oid, checker.newest()))? else {
+    let Some(entry) = report.value_or_damage(objects.use_object(oid, checker.newest()))? else {
         return Ok(None);
     };
-    let Some(block) = report.keep(store.block(LAYER, oid, entry.paddr))? else {
+    let Some(block) = report.value_or_damage(store.block(LAYER, oid, entry.paddr))? else {
         return Ok(None);
     };
     let expected = Expected {
@@ -72,7 +72,9 @@ pub(super) fn superblock(
         kind: object_type::VOLUME,
         subtype: 0,
     };
-    let Some(header) = report.keep(store.check(LAYER, &block, entry.paddr, &expected))? else {
+    let Some(header) =
+        report.value_or_damage(store.check(LAYER, &block, entry.paddr, &expected))?
+    else {
         return Ok(None);
     };
     let wrong = |message: String| store.corrupt(LAYER, oid, entry.paddr, message);
@@ -351,13 +353,15 @@ impl VolumeCheck<'_, '_> {
             if !oid.is_some() {
                 continue;
             }
-            let Some(entry) = report.keep(objects.use_object(oid, xid))? else {
+            let Some(entry) = report.value_or_damage(objects.use_object(oid, xid))? else {
                 continue;
             };
-            let Some(block) = report.keep(container.store.block(LAYER, oid, entry.paddr))? else {
+            let Some(block) =
+                report.value_or_damage(container.store.block(LAYER, oid, entry.paddr))?
+            else {
                 continue;
             };
-            report.keep(container.store.check(
+            report.value_or_damage(container.store.check(
                 LAYER,
                 &block,
                 entry.paddr,
@@ -590,7 +594,8 @@ impl VolumeCheck<'_, '_> {
                 .ok();
         }
         if raw.integrity_oid.get() != 0 {
-            report.keep(objects.use_object(raw.integrity_oid.into(), Xid(snapshot.xid)))?;
+            report
+                .value_or_damage(objects.use_object(raw.integrity_oid.into(), Xid(snapshot.xid)))?;
         }
         if !known.is_readable {
             return Ok(0);

@@ -33,7 +33,7 @@ impl Volume {
     /// Writes a checkpoint even if nothing has changed.
     pub(super) fn commit_always(&mut self) -> Result<()> {
         let done = self.write_checkpoint();
-        self.failed.note(done)
+        self.failed.record(done)
     }
 
     /// Updates the superblock in block 0, for readers that look only there.
@@ -46,7 +46,7 @@ impl Volume {
             raw: &mut self.container,
         }
         .write_anchor();
-        self.failed.note(written)?;
+        self.failed.record(written)?;
         self.anchor_is_old = false;
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Volume {
             xid: located.xid.into(),
         };
         self.omap.1.remove(key.as_bytes())?;
-        self.space.give(located.paddr.0..located.paddr.0 + 1)?;
+        self.space.free_run(located.paddr.0..located.paddr.0 + 1)?;
         Ok(true)
     }
 
@@ -215,9 +215,9 @@ impl Volume {
                 xid: located.xid.into(),
             };
             map.1.remove(key.as_bytes())?;
-            self.space.give(located.paddr.0..located.paddr.0 + 1)?;
+            self.space.free_run(located.paddr.0..located.paddr.0 + 1)?;
         }
-        let place = Paddr(self.space.take(1, AllocationUse::Metadata)?.start);
+        let place = Paddr(self.space.allocate(1, AllocationUse::Metadata)?.start);
         let key = OmapKeyRaw {
             oid: self.oid.into(),
             xid: xid.into(),
@@ -267,7 +267,7 @@ fn relocate(
     xid: Xid,
 ) -> Result<Vec<Written>> {
     tree.relocate(xid, &mut || {
-        Ok(Paddr(space.take(1, AllocationUse::Metadata)?.start))
+        Ok(Paddr(space.allocate(1, AllocationUse::Metadata)?.start))
     })
 }
 
@@ -282,7 +282,7 @@ pub(super) fn relocate_physical(
     let mut grown = 0;
     for node in relocate(tree, space, xid)? {
         if node.was.0 < FIRST_NEW {
-            space.give(node.was.0..node.was.0 + 1)?;
+            space.free_run(node.was.0..node.was.0 + 1)?;
         } else {
             grown += 1;
         }
@@ -290,7 +290,7 @@ pub(super) fn relocate_physical(
     }
     for oid in tree.take_dropped() {
         if oid.0 < FIRST_NEW {
-            space.give(oid.0..oid.0 + 1)?;
+            space.free_run(oid.0..oid.0 + 1)?;
             grown -= 1;
         }
     }
@@ -304,8 +304,8 @@ fn move_omap(
     space: &mut super::space::Space,
     xid: Xid,
 ) -> Result<Block> {
-    space.give(was.0..was.0 + 1)?;
-    let place = Paddr(space.take(1, AllocationUse::Metadata)?.start);
+    space.free_run(was.0..was.0 + 1)?;
+    let place = Paddr(space.allocate(1, AllocationUse::Metadata)?.start);
     map.0.object = ObjectRaw::new(Oid(place.0), xid, object_type::OMAP | storage::PHYSICAL, 0);
     map.0.tree_oid = map.1.root().into();
     Ok((place, map.0.as_bytes().to_vec()))

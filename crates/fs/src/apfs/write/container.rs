@@ -82,7 +82,7 @@ impl ContainerMut {
     /// [`Kind::Corrupt`] or [`Kind::Conflict`] for one that was not cleanly unmounted, or of which
     /// a volume is open for changes.
     pub fn open(container: &Arc<Container>) -> Result<Self> {
-        let alone = container.writer.take()?;
+        let alone = container.writer.acquire()?;
         container.store.device.info().check_writable(LAYER)?;
         preconditions::check_newest(container)?;
         // Allocation is only safe with a correct free map.
@@ -249,7 +249,7 @@ impl ContainerState {
     fn transact(&mut self, kept: u64, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.failed.check(LAYER)?;
         let done = self.write_checkpoint(kept, change);
-        self.failed.note(done)
+        self.failed.record(done)
     }
 
     fn write_checkpoint(
@@ -279,7 +279,7 @@ impl ContainerState {
             raw: &mut self.raw,
         }
         .write_anchor();
-        self.failed.note(written)
+        self.failed.record(written)
     }
 }
 

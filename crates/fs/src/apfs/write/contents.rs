@@ -181,7 +181,7 @@ impl Volume {
         let len = range.end - range.start;
         if zeros && stream.sparse {
             stream.holes += len;
-            return self.place(stream.ids, StreamRun::hole(range.start, len));
+            return self.insert_run(stream.ids, StreamRun::hole(range.start, len));
         }
         let runs = self.allocate(stream.ids, range.start, len)?;
         if !zeros {
@@ -222,7 +222,7 @@ impl Volume {
         let len = whole.end - whole.start;
         stream.fill(self.cut(stream.ids.stream, &whole)?);
         stream.holes += len;
-        self.place(stream.ids, StreamRun::hole(whole.start, len))
+        self.insert_run(stream.ids, StreamRun::hole(whole.start, len))
     }
 
     fn write_zeros(

@@ -49,7 +49,7 @@ impl Volume {
             volume.check_new(parent.id, name)?;
             let inode = volume.new_inode(parent.id, name, new);
             volume.put_new(&inode, new)?;
-            volume.enter(&mut parent, name, &inode, None)?;
+            volume.add_entry(&mut parent, name, &inode, None)?;
             volume.put_inode(&parent)?;
             volume.count(&inode, 1);
             Ok(NodeId(inode.id.0))
@@ -192,7 +192,7 @@ impl Volume {
     }
 
     /// Adds an entry to a folder, whose record the caller must write.
-    pub(super) fn enter(
+    pub(super) fn add_entry(
         &mut self,
         dir: &mut Inode,
         name: &str,
@@ -232,7 +232,7 @@ impl Volume {
     }
 
     /// Removes an entry from a folder, whose record the caller must write.
-    pub(super) fn leave(&mut self, dir: &mut Inode, entry: &FolderEntry) -> Result<()> {
+    pub(super) fn remove_entry(&mut self, dir: &mut Inode, entry: &FolderEntry) -> Result<()> {
         dir.raw.children_or_links = dir.count().saturating_sub(1).into();
         self.touch(dir);
         self.remove_record(RecordKey::entry(
@@ -280,7 +280,7 @@ impl Volume {
         {
             return Err(Error::conflict(LAYER, "the folder is not empty").named(entry.name.clone()));
         }
-        self.leave(dir, entry)?;
+        self.remove_entry(dir, entry)?;
         if let Some(sibling) = entry.sibling {
             self.remove_record(RecordKey::numbered(
                 inode.id,
@@ -393,7 +393,7 @@ impl Volume {
             let sibling = volume.next_id();
             volume.put_sibling(&inode, sibling, parent.id, name)?;
             volume.put_inode(&inode)?;
-            volume.enter(&mut parent, name, &inode, Some(sibling))?;
+            volume.add_entry(&mut parent, name, &inode, Some(sibling))?;
             volume.put_inode(&parent)?;
             Ok(orphan)
         })?;

@@ -70,7 +70,7 @@ impl Ephemeral {
         let mut roots = space.queue_roots();
         for root in &mut roots {
             if !root.is_some() {
-                *root = next_oid.take(1);
+                *root = next_oid.reserve(1);
             }
         }
         let mut queues = Vec::new();
@@ -80,7 +80,7 @@ impl Ephemeral {
         {
             // Object numbers for all nodes but the root.
             let first = next_oid
-                .take(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
+                .reserve(queue.nodes(space.block_size(), root, Oid::NONE, xid)?.len() as u64 - 1);
             queues.extend(queue.nodes(space.block_size(), root, first, xid)?);
         }
         let manager = space.manager(roots);

@@ -232,7 +232,7 @@ impl Volume {
 
     /// Adds a run to a stream where it has none, merging it with the run before if their blocks are
     /// contiguous.
-    pub(super) fn place(&mut self, ids: StreamIds, run: StreamRun) -> Result<()> {
+    pub(super) fn insert_run(&mut self, ids: StreamIds, run: StreamRun) -> Result<()> {
         let block = self.block();
         if let Some(blocks) = run.blocks(block) {
             let count = blocks.end - blocks.start;
@@ -305,12 +305,12 @@ impl Volume {
         while at < start + len {
             let wanted = (start + len - at) / block;
             let next = match after.take() {
-                Some(before) => self.space.take_at(before.end, wanted)?,
+                Some(before) => self.space.allocate_at(before.end, wanted)?,
                 None => None,
             };
             let blocks = match next {
                 Some(blocks) => blocks,
-                None => self.space.take(wanted, AllocationUse::Contents)?,
+                None => self.space.allocate(wanted, AllocationUse::Contents)?,
             };
             let len = (blocks.end - blocks.start) * block;
             let crypto_id = self.read.cipher.as_ref().map(|_| blocks.start);
@@ -321,7 +321,7 @@ impl Volume {
                 unwritten: false,
                 crypto_id,
             };
-            self.place(ids, run)?;
+            self.insert_run(ids, run)?;
             at = run.end();
             runs.push(run);
         }
@@ -456,7 +456,7 @@ impl Volume {
                 self.put_reference(run.start, &raw)?;
             }
             if is_new && users == 1 {
-                self.space.give(at..last)?;
+                self.space.free_run(at..last)?;
                 let count = last - at;
                 let raw = &mut self.read.raw;
                 raw.allocated_blocks = raw.allocated_blocks.get().saturating_sub(count).into();

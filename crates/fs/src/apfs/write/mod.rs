@@ -99,7 +99,7 @@ impl ApfsMut {
         options: WriteOptions,
         key: &dyn Fn(&LockedVolume) -> Result<VolumeKey>,
     ) -> Result<Self> {
-        let alone = container.writer.take()?;
+        let alone = container.writer.acquire()?;
         let volume = RwLock::new(Volume::open(container, number, options, key)?);
         Ok(Self {
             shared: Arc::new(Shared {

@@ -46,7 +46,7 @@ impl Volume {
                 // The replaced entry may have been in the old folder.
                 old_dir = volume.inode(old_dir.id)?;
             }
-            volume.leave(&mut old_dir, &entry)?;
+            volume.remove_entry(&mut old_dir, &entry)?;
             volume.put_inode(&old_dir)?;
             volume.check_new(new_dir.id, to.1)?;
             volume.arrive(&mut inode, &entry, new_dir.id, to.1)?;
@@ -73,7 +73,7 @@ impl Volume {
             }
             for (dir, entry) in dirs.into_iter().zip([&entry_a, &entry_b]) {
                 let mut dir = volume.inode(dir)?;
-                volume.leave(&mut dir, entry)?;
+                volume.remove_entry(&mut dir, entry)?;
                 volume.put_inode(&dir)?;
             }
             volume.arrive(&mut inode_a, &entry_a, dirs[1], &entry_b.name)?;
@@ -93,7 +93,7 @@ impl Volume {
         self.rename_links(inode, entry, &dir, name)?;
         inode.raw.changed = self.date();
         self.put_inode(inode)?;
-        self.enter(&mut dir, name, inode, entry.sibling)?;
+        self.add_entry(&mut dir, name, inode, entry.sibling)?;
         self.put_inode(&dir)
     }
 

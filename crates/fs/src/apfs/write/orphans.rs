@@ -20,7 +20,7 @@ impl Volume {
         let name = name_of(inode.id);
         inode.raw.parent_id = private.id.into();
         inode.set_name(&name);
-        self.enter(&mut private, &name, inode, None)?;
+        self.add_entry(&mut private, &name, inode, None)?;
         // Without names the link count is 0, and so is the number of entries of a folder.
         inode.raw.children_or_links = 0.into();
         self.put_inode(&private)?;
@@ -44,7 +44,7 @@ impl Volume {
                     .filter(|entry| entry.id() == id)
                 {
                     let inode = volume.inode(id)?;
-                    volume.leave(&mut private, &entry)?;
+                    volume.remove_entry(&mut private, &entry)?;
                     volume.put_inode(&private)?;
                     volume.discard(&inode)?;
                 }
@@ -69,7 +69,7 @@ impl Volume {
             let name = name_of(inode.id);
             inode.set_name(&name);
             volume.put_new(&inode, new)?;
-            volume.enter(&mut private, &name, &inode, None)?;
+            volume.add_entry(&mut private, &name, &inode, None)?;
             volume.put_inode(&private)?;
             // The volume's counts exclude it until it has a name.
             Ok(inode.id)
@@ -108,13 +108,13 @@ impl Volume {
                     "not in the private folder, where deleted objects are kept",
                 )
             })?;
-            volume.leave(&mut private, &entry)?;
+            volume.remove_entry(&mut private, &entry)?;
             volume.put_inode(&private)?;
             inode.raw.parent_id = parent.id.into();
             inode.set_name(name);
             inode.raw.changed = volume.date();
             volume.put_inode(&inode)?;
-            volume.enter(&mut parent, name, &inode, None)?;
+            volume.add_entry(&mut parent, name, &inode, None)?;
             volume.put_inode(&parent)?;
             volume.count(&inode, 1);
             Ok(orphan)

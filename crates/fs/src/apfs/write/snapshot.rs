@@ -77,7 +77,7 @@ impl Volume {
         }
         let created = created.map_or(self.date(), nanoseconds);
         let done = self.add_snapshot(name, created, names);
-        self.failed.note(done)
+        self.failed.record(done)
     }
 
     /// Writes a snapshot. After an error the volume in memory is not that of any transaction.
@@ -125,7 +125,9 @@ impl Volume {
     }
 
     fn take_block(&mut self) -> Result<Paddr> {
-        Ok(Paddr(self.space.take(1, AllocationUse::Metadata)?.start))
+        Ok(Paddr(
+            self.space.allocate(1, AllocationUse::Metadata)?.start,
+        ))
     }
 
     fn copy_superblock(&mut self, xid: Xid, blocks: &mut Vec<Block>) -> Result<Paddr> {

@@ -39,7 +39,7 @@ impl OidCounter {
     }
 
     /// Takes `count` numbers; returns the first.
-    pub(super) fn take(&self, count: u64) -> Oid {
+    pub(super) fn reserve(&self, count: u64) -> Oid {
         Oid(self.0.fetch_add(count, Ordering::Relaxed))
     }
 
@@ -429,7 +429,7 @@ impl ChangingTree {
 
     fn new_node(&mut self) -> Oid {
         self.info.node_count += 1;
-        self.numbers.take(1)
+        self.numbers.reserve(1)
     }
 
     fn drop_node(&mut self, oid: Oid) {

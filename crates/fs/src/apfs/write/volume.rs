@@ -293,7 +293,7 @@ impl Volume {
                 self.read.files = self.files.reader()?;
                 Ok(())
             });
-            self.failed.note(undone)?;
+            self.failed.record(undone)?;
             return done;
         }
         let queued = self.space.main_queue.runs() + to_usize(self.files.changed());
@@ -319,7 +319,7 @@ impl Volume {
         let begun = self
             .space
             .begin(xid, xid.0.saturating_sub(1), xid.0.saturating_sub(kept));
-        self.failed.note(begun)?;
+        self.failed.record(begun)?;
         self.begun = true;
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Volume {
                 ..
             } = self;
             let written = write_whole(store, container, ephemeral, space, next_oid);
-            self.failed.note(written)?;
+            self.failed.record(written)?;
             self.committed();
         }
         self.write_anchor()

@@ -92,7 +92,7 @@ impl Tree {
     /// Restores the state in `saved`. The caller has already rolled back the file.
     pub(in crate::hfsplus) fn rollback(&mut self, saved: SavedTree) {
         for number in self.touched.drain(..) {
-            self.cache.forget(number);
+            self.cache.invalidate(number);
         }
         self.depth = narrow::<u8>(saved.head.tree_depth.get()); // checked when the tree was opened
         (self.head, self.map) = (saved.head, saved.map);

@@ -54,7 +54,7 @@ impl Tree {
     pub(super) fn free_node(&mut self, number: u32) -> Result<()> {
         self.file
             .overwrite(self.offset(number), &vec![0; self.node_size.into()])?;
-        self.cache.forget(number);
+        self.cache.invalidate(number);
         self.touched.push(number);
         self.ranks.insert(number, WriteOrder::Freed);
         self.mark(number, false)?;

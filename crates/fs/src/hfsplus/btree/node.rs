@@ -154,7 +154,7 @@ impl NodeCache {
         *self.slot(node.number) = Some(node.clone());
     }
 
-    pub(super) fn forget(&self, number: u32) {
+    pub(super) fn invalidate(&self, number: u32) {
         let mut slot = self.slot(number);
         if slot.as_ref().is_some_and(|node| node.number == number) {
             *slot = None;

@@ -44,10 +44,10 @@ impl Shape {
 
     /// Adds a record that follows all records before.
     pub(super) fn add(&mut self, key: &[u8], data: &[u8]) {
-        self.place(key.len(), data.len());
+        self.add_lengths(key.len(), data.len());
     }
 
-    fn place(&mut self, key: usize, data: usize) {
+    fn add_lengths(&mut self, key: usize, data: usize) {
         let taken = even(key + data) + OFFSET_LEN;
         if self.room < taken {
             self.first_keys.push(narrow(key)); // a key is shorter than a node
@@ -65,7 +65,7 @@ impl Shape {
             self.room = 0;
             if keys.len() > 1 {
                 keys.into_iter()
-                    .for_each(|key| self.place(key.into(), CHILD_LEN));
+                    .for_each(|key| self.add_lengths(key.into(), CHILD_LEN));
             }
         }
         1 + self.levels.iter().sum::<u32>()

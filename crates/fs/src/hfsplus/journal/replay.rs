@@ -61,7 +61,7 @@ impl Journal {
                 whole.append(std::mem::take(&mut current));
             }
             match self.check_blocks(at, &list)? {
-                Ok(()) => self.place(at, &list, &mut current),
+                Ok(()) => self.add_patches(at, &list, &mut current),
                 Err(message) if !past_end => return Ok((whole, Some(broken(message)))),
                 Err(_) => break,
             }
@@ -163,7 +163,7 @@ impl Journal {
     }
 
     /// Adds the blocks of the list at `at` to `patches`.
-    fn place(&self, at: u64, list: &BlockList, patches: &mut Patches) {
+    fn add_patches(&self, at: u64, list: &BlockList, patches: &mut Patches) {
         let mut at = self.advance(at, self.list_size.into());
         for block in &list.blocks {
             let len = u64::from(block.len);

@@ -172,12 +172,12 @@ impl RepairedValue {
                 self.sound &= self.records.is_empty();
                 self.wanted = fork.total_blocks.get().into();
                 self.size = fork.logical_size.get();
-                self.take(&fork.extents, total_blocks);
+                self.add_extents(&fork.extents, total_blocks);
             }
             Some((start, AttributeRecord::Extents(extents)))
                 if u64::from(start) == found && !self.records.is_empty() =>
             {
-                self.take(extents, total_blocks);
+                self.add_extents(extents, total_blocks);
             }
             _ => self.sound = false,
         }
@@ -256,7 +256,7 @@ impl RepairedValue {
         false
     }
 
-    fn take(&mut self, extents: &ExtentsRaw, total_blocks: u32) {
+    fn add_extents(&mut self, extents: &ExtentsRaw, total_blocks: u32) {
         for extent in extents_of(extents) {
             self.sound &= extent.end() <= u64::from(total_blocks);
             self.blocks.push(extent);

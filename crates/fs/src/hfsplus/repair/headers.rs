@@ -88,7 +88,7 @@ pub(super) fn resolve(
     let mut header = VolumeHeader::parse(&raw, HEADER_OFFSET, len)?;
     for (name, id) in FILES {
         let (ours, theirs) = (fork(&first.raw, id), fork(&other.raw, id));
-        if place(&ours) == place(&theirs) {
+        if location_fields(&ours) == location_fields(&theirs) {
             continue;
         }
         let with = |one: ForkRaw| {
@@ -122,7 +122,9 @@ pub(in crate::hfsplus) fn compare(
         return Ok(None);
     }
     let resolved = resolve(device, &first, None, progress)?;
-    let is_first = |(_, id)| place(&fork(&resolved.raw, id)) == place(&fork(&first.raw, id));
+    let is_first = |(_, id)| {
+        location_fields(&fork(&resolved.raw, id)) == location_fields(&fork(&first.raw, id))
+    };
     let is_primary = geometry(&resolved) == geometry(&first) && FILES.into_iter().all(is_first);
     Ok(Some(if is_primary {
         CopyChoice::Primary
@@ -143,7 +145,7 @@ fn both(device: &Arc<dyn BlockDevice>) -> Result<(Option<VolumeHeader>, Option<V
 }
 
 /// Returns the fields of a fork that locate it.
-fn place(
+fn location_fields(
     fork: &ForkRaw,
 ) -> (
     zerocopy::big_endian::U64,
@@ -173,7 +175,7 @@ fn is_older(old: &ForkRaw, new: &ForkRaw) -> bool {
     is_prefix
         && total <= new.total_blocks.get()
         && old.logical_size.get() <= new.logical_size.get()
-        && (place(old) == place(new) || total < new.total_blocks.get())
+        && (location_fields(old) == location_fields(new) || total < new.total_blocks.get())
 }
 
 /// Chooses a header by the comparison of the primary's evidence with the alternate's.

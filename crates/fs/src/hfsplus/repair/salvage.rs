@@ -214,7 +214,7 @@ impl Salvage<'_> {
         for number in walked {
             self.progress.check()?;
             if let Some(leaf) = leaves.read(number)? {
-                leaves.keep(number, leaf, RecordEvidence::Live);
+                leaves.add_leaf(number, leaf, RecordEvidence::Live);
             }
         }
         found.has_surplus = stated.is_some_and(|stated| stated < leaves.records.len() as u64);
@@ -398,9 +398,9 @@ impl Salvage<'_> {
         let mut unused = Vec::new();
         for (number, leaf) in candidates {
             if live.contains(&number) {
-                leaves.keep(number, leaf, RecordEvidence::Live);
+                leaves.add_leaf(number, leaf, RecordEvidence::Live);
             } else if with_strays {
-                leaves.keep(number, leaf, RecordEvidence::Stray);
+                leaves.add_leaf(number, leaf, RecordEvidence::Stray);
             } else {
                 let (Leaf { records, .. }, bytes) = leaf;
                 let records = records.into_iter().filter_map(|range| bytes.get(range));
@@ -433,7 +433,7 @@ impl FoundLeaves<'_> {
         Ok(leaf::read(&bytes, self.kind).map(|leaf| (leaf, bytes)))
     }
 
-    fn keep(&mut self, number: u32, (leaf, bytes): (Leaf, Vec<u8>), standing: RecordEvidence) {
+    fn add_leaf(&mut self, number: u32, (leaf, bytes): (Leaf, Vec<u8>), standing: RecordEvidence) {
         self.links.insert(number, (leaf.next, leaf.previous));
         self.is_whole &= leaf.is_whole;
         for range in leaf.records {

@@ -19,7 +19,7 @@ const RUN: usize = 32 << 10;
 ///
 /// Writes belong to the current operation until [`commit`](Self::commit) or
 /// [`rollback`](Self::rollback). Changes that are kept remain pending until the caller has written
-/// [`runs`](Self::runs) to the volume and calls [`forget`](Self::forget).
+/// [`runs`](Self::runs) to the volume and calls [`clear_pending`](Self::clear_pending).
 #[derive(Debug)]
 pub(super) struct Buffer {
     device: Arc<dyn BlockDevice>,
@@ -99,7 +99,7 @@ impl Buffer {
     }
 
     /// Clears the pending writes, when the caller has written them to the volume.
-    pub(super) fn forget(&self) {
+    pub(super) fn clear_pending(&self) {
         self.pages.write().waiting.clear();
     }
 
@@ -267,7 +267,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [(0, 1024), (4096, 512)]
         );
-        buffer.forget();
+        buffer.clear_pending();
         assert_eq!(buffer.read_vec(509, 6).unwrap(), [1, 3, 3, 3, 3, 1]);
         assert!(buffer.runs().is_empty());
     }

@@ -18,7 +18,7 @@ impl Volume {
     pub(super) fn commit(&mut self) -> Result<()> {
         self.failed.check(LAYER)?;
         let committed = self.try_commit();
-        self.failed.note(committed)
+        self.failed.record(committed)
     }
 
     fn try_commit(&mut self) -> Result<()> {
@@ -40,7 +40,7 @@ impl Volume {
         for (offset, bytes) in in_order(&runs, self.take_ranks()) {
             self.device.write_at(offset, bytes)?;
         }
-        self.buffer.forget();
+        self.buffer.clear_pending();
         let freed = self.bitmap.release();
         self.discard_free(freed.into_iter().map(|(start, end)| Extent {
             start: AllocBlock(start),

@@ -47,7 +47,7 @@ impl Volume {
             let units = volume.new_name(parent, name)?;
             let id = volume.next_id()?;
             let object = volume.new_object(id, new)?;
-            volume.enter(parent, &units, &object)?;
+            volume.insert_object(parent, &units, &object)?;
             Ok(NodeId(id.0.into()))
         })
     }
@@ -98,7 +98,7 @@ impl Volume {
             }
             Object::Folder(_) => {
                 self.drop_attributes(object.id())?;
-                self.leave(parent, name, &object)?;
+                self.remove_object(parent, name, &object)?;
                 return Ok(None);
             }
             Object::File(file) => *file,
@@ -134,7 +134,7 @@ impl Volume {
         }
         self.drop_forks(&file)?;
         self.drop_attributes(id)?;
-        self.leave(parent, name, &Object::File(file))?;
+        self.remove_object(parent, name, &Object::File(file))?;
         Ok(None)
     }
 
@@ -196,7 +196,7 @@ impl Volume {
             if !volume.is_large(&file)? {
                 volume.drop_forks(&file)?;
                 volume.drop_attributes(id)?;
-                volume.leave(parent, &name, &Object::File(file))?;
+                volume.remove_object(parent, &name, &Object::File(file))?;
                 return Ok(false);
             }
             volume.cut_fork(&mut file)?;

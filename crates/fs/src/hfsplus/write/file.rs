@@ -188,7 +188,7 @@ impl ContentDate {
     }
 
     /// Writes the pending date of a fork of `id`.
-    fn note(&self, volume: &mut Volume, id: Cnid) -> Result<()> {
+    fn write_pending(&self, volume: &mut Volume, id: Cnid) -> Result<()> {
         if !self.stale.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl Drop for OpenFork {
     fn drop(&mut self) {
         let mut volume = self.shared.write();
         // Best effort: errors cannot be reported here. The next mount deletes files without a name.
-        let _ = self.date.note(&mut volume, self.id);
+        let _ = self.date.write_pending(&mut volume, self.id);
         let mut forks = self.shared.open_forks();
         if forks
             .get(&(self.id, self.kind))
@@ -279,7 +279,7 @@ pub(super) fn note_dates(shared: &Shared) -> Result<()> {
         .collect();
     known
         .iter()
-        .try_for_each(|(id, date)| date.note(&mut volume, *id))
+        .try_for_each(|(id, date)| date.write_pending(&mut volume, *id))
 }
 
 /// Replaces the contents of a resource fork by those of `value`.
@@ -394,7 +394,7 @@ impl BlockDevice for OpenFork {
 
     fn flush(&self) -> Result<()> {
         let mut volume = self.shared.write();
-        self.date.note(&mut volume, self.id)?;
+        self.date.write_pending(&mut volume, self.id)?;
         volume.commit()
     }
 

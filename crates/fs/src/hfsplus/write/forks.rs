@@ -159,7 +159,7 @@ impl Volume {
         }
         if wanted >= have {
             let more = (wanted - have).min(MAX_BLOCKS);
-            for extent in self.take_behind(fork, more)? {
+            for extent in self.allocate_behind(fork, more)? {
                 if zeros {
                     let (offset, len) = bytes_of(extent, block_size);
                     self.zero(offset, len)?;

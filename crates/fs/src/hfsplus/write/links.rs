@@ -126,7 +126,7 @@ impl Volume {
             // Old files only count their links, without a chain.
             link.flags = (link.flags.get() & !record_flags::HAS_LINK_CHAIN).into();
         }
-        self.enter(parent, name, &Object::File(link))?;
+        self.insert_object(parent, name, &Object::File(link))?;
         if let Some(next) = next {
             self.change_link(next, |link| link.bsd.owner_id = id.0.into())?;
         }
@@ -154,7 +154,7 @@ impl Volume {
                  `bandsaw repair`",
             ));
         };
-        self.leave(parent, name, &Object::File(*link))?;
+        self.remove_object(parent, name, &Object::File(*link))?;
         let units = inode_name(Cnid(link.bsd.special.get()));
         let Some(Object::File(mut inode)) = self.read.catalog.get(private, &units)? else {
             return Ok(None); // a link that led nowhere
@@ -206,7 +206,7 @@ impl Volume {
         let created = folder.dates.create.get();
         // Keep the dates of the root folder, because this entry is hidden.
         self.with_dates_of(Cnid::ROOT, |volume| {
-            volume.enter(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder))
+            volume.insert_object(Cnid::ROOT, &units(FILES_FOLDER), &Object::Folder(folder))
         })?;
         self.read.links.set_files_folder(id, created);
         Ok(id)

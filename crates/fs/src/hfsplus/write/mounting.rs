@@ -46,7 +46,7 @@ impl Volume {
         };
         match begun {
             // All other errors occur before the first byte is written.
-            Err(error) if error.kind() == Kind::Io => self.failed.note(Err(error)),
+            Err(error) if error.kind() == Kind::Io => self.failed.record(Err(error)),
             begun => begun,
         }?;
         self.reap_what_can_be()
@@ -141,7 +141,7 @@ impl Volume {
         self.commit()?;
         // Make the transient journal permanent.
         let stayed = self.mark_journal(false);
-        self.failed.note(stayed)?;
+        self.failed.record(stayed)?;
         self.read.links.show_journal_files();
         self.read.links.keep_journal_files(&self.read.catalog)?;
         if let Some(log) = &mut self.log {
@@ -164,7 +164,7 @@ impl Volume {
         self.check_journal_places(&places)?;
         // From here on the journal is transient, and is removed at the unmount.
         let marked = self.mark_journal(true);
-        self.failed.note(marked)?;
+        self.failed.record(marked)?;
         self.read.links.hide_journal_files(&self.read.catalog)?;
         if let Some(log) = &mut self.log {
             log.transient = Some(places);
@@ -315,7 +315,7 @@ impl Volume {
                 block_size,
             );
             self.read.links.hide_journal_file(Cnid(file.file_id.get()));
-            self.enter(Cnid::ROOT, &units, &super::objects::file(file))?;
+            self.insert_object(Cnid::ROOT, &units, &super::objects::file(file))?;
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Volume {
             if let Some(object) = self.read.catalog.get(Cnid::ROOT, &units)?
                 && self.read.links.is_journal_file(object.id())
             {
-                self.leave(Cnid::ROOT, &units, &object)?;
+                self.remove_object(Cnid::ROOT, &units, &object)?;
             }
         }
         self.read.links.show_journal_files();
@@ -350,7 +350,7 @@ impl Volume {
         }
         self.commit()?;
         let ended = self.end();
-        self.failed.note(ended)
+        self.failed.record(ended)
     }
 
     fn end(&mut self) -> Result<()> {
@@ -406,7 +406,7 @@ impl Volume {
         for (offset, bytes) in self.buffer.runs() {
             self.device.write_at(offset, &bytes)?;
         }
-        self.buffer.forget();
+        self.buffer.clear_pending();
         self.device.flush()
     }
 

@@ -94,7 +94,12 @@ impl Volume {
     }
 
     /// Inserts a new object, or one that was removed: its record, its thread, and the counts.
-    pub(super) fn enter(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+    pub(super) fn insert_object(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        object: &Object,
+    ) -> Result<()> {
         self.put_name(parent, name, object)?;
         let folders = u32::from(matches!(object, Object::Folder(_)));
         let header = self.header();
@@ -105,7 +110,12 @@ impl Volume {
     }
 
     /// Removes an object from the catalog.
-    pub(super) fn leave(&mut self, parent: Cnid, name: &[U16], object: &Object) -> Result<()> {
+    pub(super) fn remove_object(
+        &mut self,
+        parent: Cnid,
+        name: &[U16],
+        object: &Object,
+    ) -> Result<()> {
         self.take_name(parent, name, object)?;
         let header = self.header();
         let count = match object {

@@ -115,7 +115,7 @@ impl Volume {
             start: AllocBlock(extent.start.0 + stay),
             count,
         };
-        let pieces = self.take(count, grain, None)?;
+        let pieces = self.allocate(count, grain, None)?;
         self.copy(from, &pieces)?;
         self.free_extent(from)?;
 
@@ -248,7 +248,7 @@ impl Volume {
             extents: vec![from],
             ..fork.clone()
         };
-        let pieces = self.take(from.count, 1, None)?;
+        let pieces = self.allocate(from.count, 1, None)?;
         self.copy(from, &pieces)?;
         moved.extents.clear();
         for extent in std::mem::take(&mut fork.extents) {

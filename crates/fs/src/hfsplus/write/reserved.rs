@@ -27,7 +27,7 @@ pub(super) struct Reservations {
 impl Reservations {
     /// Reserves `run` for a fork, and drops its previous reservation. `run` must not overlap other
     /// reservations.
-    pub(super) fn keep(&mut self, owner: ForkId, run: Range<u32>) {
+    pub(super) fn reserve(&mut self, owner: ForkId, run: Range<u32>) {
         self.give_up(owner);
         if !run.is_empty() {
             self.starts.insert(owner, run.start);
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn reserved_blocks_are_stepped_over() {
         let mut reserved = Reservations::default();
-        reserved.keep(ONE, 10..20);
-        reserved.keep(OTHER, 30..40);
+        reserved.reserve(ONE, 10..20);
+        reserved.reserve(OTHER, 30..40);
         assert_eq!(
             around(&reserved, 0..50, None),
             [(0, 10), (20, 30), (40, 50)]
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(around(&reserved, 15..35, None), [(20, 30)]);
         assert_eq!(around(&reserved, 12..18, None), []);
         assert_eq!(around(&reserved, 0..50, Some(ONE)), [(0, 30), (40, 50)]);
-        reserved.keep(ONE, 12..14);
+        reserved.reserve(ONE, 12..14);
         assert_eq!(
             around(&reserved, 0..50, None),
             [(0, 12), (14, 30), (40, 50)]

@@ -128,7 +128,7 @@ impl Volume {
                 start: AllocBlock(before),
                 count: more,
             }],
-            _ => self.take(more, 1, None)?,
+            _ => self.allocate(more, 1, None)?,
         };
         self.set_total(total);
         self.header().count_freed(added);

@@ -30,7 +30,7 @@ pub(super) enum TreeName {
 impl Volume {
     /// Allocates `blocks` blocks in extents that are multiples of `grain`, at or after `near`, or
     /// after the last allocation.
-    pub(super) fn take(
+    pub(super) fn allocate(
         &mut self,
         blocks: u32,
         grain: u32,
@@ -68,7 +68,7 @@ impl Volume {
 
     /// Allocates blocks for the end of a fork. For a fork that grows in small steps, further blocks
     /// are reserved, so that forks that grow alternately are not interleaved.
-    pub(super) fn take_behind(&mut self, fork: &ForkMap, blocks: u32) -> Result<Vec<Extent>> {
+    pub(super) fn allocate_behind(&mut self, fork: &ForkMap, blocks: u32) -> Result<Vec<Extent>> {
         if blocks == 0 {
             return Ok(Vec::new());
         }
@@ -98,7 +98,7 @@ impl Volume {
             }
         }
         self.bitmap.give_up(fork.owner());
-        self.take(blocks, 1, near)
+        self.allocate(blocks, 1, near)
     }
 
     /// Sets the start of the next search to the block after `last`.
@@ -180,7 +180,7 @@ impl Volume {
             .extents
             .last()
             .map(|last| u32::try_from(last.end()).unwrap_or(0));
-        for extent in self.take(blocks, grain, near)? {
+        for extent in self.allocate(blocks, grain, near)? {
             self.zero(
                 extent.start.offset(block_size),
                 u64::from(extent.count) * u64::from(block_size),
@@ -219,7 +219,7 @@ impl Volume {
             .get()
             .max(ATTRIBUTES_NODE.into());
         let blocks = blocks_of(clump.into(), block_size)?.next_multiple_of(grain);
-        let extents = match self.take(blocks, grain, None)?.as_slice() {
+        let extents = match self.allocate(blocks, grain, None)?.as_slice() {
             [extent] => [*extent],
             _ => {
                 return Err(Error::limit(

@@ -22,7 +22,7 @@ impl Volume {
             let private = volume.private_folder()?;
             let id = volume.next_id()?;
             let object = volume.new_object(id, new)?;
-            volume.enter(private, &orphan_name(id)?, &object)?;
+            volume.insert_object(private, &orphan_name(id)?, &object)?;
             Ok(id)
         })?;
         self.nameless.push(id);

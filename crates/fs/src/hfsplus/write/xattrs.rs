@@ -197,7 +197,7 @@ impl Volume {
             raw: ForkRaw::default(),
             extents: Vec::new(),
         };
-        for extent in self.take(blocks_of(len, self.read.header.block_size)?, 1, None)? {
+        for extent in self.allocate(blocks_of(len, self.read.header.block_size)?, 1, None)? {
             fork.push(extent);
         }
         fork.raw.logical_size = len.into();

@@ -393,7 +393,7 @@ impl BlockDevice for LocalFile {
     }
 
     fn file_range(&self, range: Range<u64>) -> Result<Option<FileRange>> {
-        let Some(pin) = self.pinned.take(&range, || self.check_range(&range))? else {
+        let Some(pin) = self.pinned.pin(&range, || self.check_range(&range))? else {
             return Ok(None);
         };
         Ok(Some(

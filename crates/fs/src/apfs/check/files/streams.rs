@@ -38,18 +38,18 @@ impl StreamSeen {
         flags: u64,
     ) {
         self.differs |= self.inodes > 0 && self.sparse != sparse;
-        self.take(id, stream);
+        self.record_use(id, stream);
         (self.sparse, self.inodes) = (sparse, self.inodes.saturating_add(1));
         self.uncloned |= flags & (inode_flags::WAS_CLONED | inode_flags::WAS_EVER_CLONED) == 0;
     }
 
     /// Records the use by an attribute of object `id`.
     pub(super) fn use_by_attribute(&mut self, id: u64, stream: &DataStreamRaw) {
-        self.take(id, stream);
+        self.record_use(id, stream);
         self.attributes = self.attributes.saturating_add(1);
     }
 
-    fn take(&mut self, id: u64, stream: &DataStreamRaw) {
+    fn record_use(&mut self, id: u64, stream: &DataStreamRaw) {
         if self.owner == 0 {
             self.owner = id;
         }

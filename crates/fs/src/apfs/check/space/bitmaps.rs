@@ -131,14 +131,14 @@ impl CheckedSpace<'_> {
         count: u64,
         report: &mut Report<'_>,
     ) -> Result<Option<Box<[u8]>>> {
-        let Some(address) = address.filter(|&address| self.pool.take(address, report)) else {
+        let Some(address) = address.filter(|&address| self.pool.mark_used(address, report)) else {
             let message =
                 format!("block {index} of type {kind:#x} is not in the pool, but in {address:?}");
             report.damage(wrong(LAYER, message));
             return Ok(None);
         };
         let paddr = Paddr(address);
-        let Some(block) = report.keep(self.store.object(LAYER, paddr, kind))? else {
+        let Some(block) = report.value_or_damage(self.store.object(LAYER, paddr, kind))? else {
             return Ok(None);
         };
         let Ok((head, _)) = ChunkInfoRaw::ref_from_prefix(&block) else {
@@ -247,7 +247,7 @@ impl CheckedSpace<'_> {
         let size = self.store.block_size.bytes();
         let bits = if place.0 == 0 {
             vec![0; size].into_boxed_slice()
-        } else if self.pool.take(place.0, report) {
+        } else if self.pool.mark_used(place.0, report) {
             self.store.read(LAYER, place, 1)?
         } else {
             report.damage(wrong(

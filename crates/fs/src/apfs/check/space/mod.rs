@@ -56,7 +56,7 @@ impl<'a> CheckedSpace<'a> {
             return Ok(None);
         };
         if report
-            .keep(check_head(&head, store.block_size, store.blocks))?
+            .value_or_damage(check_head(&head, store.block_size, store.blocks))?
             .is_none()
         {
             return Ok(None);

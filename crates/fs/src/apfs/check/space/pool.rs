@@ -33,7 +33,7 @@ impl Pool {
     }
 
     /// Marks a block as used. Returns false if it is not in the pool.
-    pub(super) fn take(&mut self, block: u64, report: &mut Report<'_>) -> bool {
+    pub(super) fn mark_used(&mut self, block: u64, report: &mut Report<'_>) -> bool {
         let inside = self.run.contains(&block);
         if inside {
             self.mark(

@@ -188,7 +188,7 @@ impl Walker<'_, '_> {
         let found = self.nodes.find(store, oid);
         let Some(found) = self
             .report
-            .keep(found.map_err(|error| named(error, kind.layer())))?
+            .value_or_damage(found.map_err(|error| named(error, kind.layer())))?
         else {
             return Ok(None);
         };
@@ -211,7 +211,7 @@ impl Walker<'_, '_> {
                 subtype: kind.subtype(),
             };
             let header = store.check(kind.layer(), &found.bytes, paddr, &expected);
-            let Some(header) = self.report.keep(header)? else {
+            let Some(header) = self.report.value_or_damage(header)? else {
                 return Ok(None);
             };
             self.check_header(oid, paddr, &header, found.xid, parent);

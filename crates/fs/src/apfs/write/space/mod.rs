@@ -239,7 +239,7 @@ impl Space {
     }
 
     /// Allocates up to `most` contiguous blocks, at least one; [`Kind::Limit`] if none is free.
-    pub(super) fn take(&mut self, most: u64, purpose: AllocationUse) -> Result<Range<u64>> {
+    pub(super) fn allocate(&mut self, most: u64, purpose: AllocationUse) -> Result<Range<u64>> {
         let start = self.next[purpose as usize];
         let found = match self.find(start..self.store.blocks, most)? {
             Some(found) => found,
@@ -253,7 +253,7 @@ impl Space {
 
     /// Allocates the run of free blocks that begins at `first`, at most `most` blocks; `None` if
     /// `first` is not free.
-    pub(super) fn take_at(&mut self, first: u64, most: u64) -> Result<Option<Range<u64>>> {
+    pub(super) fn allocate_at(&mut self, first: u64, most: u64) -> Result<Option<Range<u64>>> {
         if first >= self.store.blocks {
             return Ok(None);
         }
@@ -278,7 +278,7 @@ impl Space {
     }
 
     /// Frees blocks.
-    pub(super) fn give(&mut self, run: Range<u64>) -> Result<()> {
+    pub(super) fn free_run(&mut self, run: Range<u64>) -> Result<()> {
         let mut at = run.start;
         while at < run.end {
             let chunk = at / self.per_chunk();

@@ -241,11 +241,11 @@ impl NodeBlocks {
             overflow.borrow_mut().remove(&(id.0, kind, block))
         });
         self.overflow = overflow.into_inner();
-        self.take(fork, &extents, block_size, &format!("fork {kind} of {id}"));
+        self.claim_blocks(fork, &extents, block_size, &format!("fork {kind} of {id}"));
         extents
     }
 
-    fn take(&mut self, fork: &ForkRaw, extents: &[Extent], block_size: u32, who: &str) {
+    fn claim_blocks(&mut self, fork: &ForkRaw, extents: &[Extent], block_size: u32, who: &str) {
         for extent in extents {
             for block in u64::from(extent.start.0)..extent.end() {
                 assert!(
@@ -508,7 +508,7 @@ fn check_attributes(
             let extents = extents_of(fork, &|block| {
                 more.borrow_mut().remove(&(key.file, key.name, block))
             });
-            blocks.take(fork, &extents, block_size, "attribute");
+            blocks.claim_blocks(fork, &extents, block_size, "attribute");
         }
     }
     assert!(more.borrow().is_empty(), "extents of no attribute");

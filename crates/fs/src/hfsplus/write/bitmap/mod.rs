@@ -162,7 +162,7 @@ impl Bitmap {
         self.mark(taken, true)?;
         let behind = taken.start.0 + wanted;
         self.reserved
-            .keep(owner, behind..behind + (run.count - wanted).min(ahead));
+            .reserve(owner, behind..behind + (run.count - wanted).min(ahead));
         Ok(Some(taken))
     }
 
@@ -333,7 +333,7 @@ impl Bitmap {
                     (false, None) => open = Some(at),
                     (true, Some(start)) => {
                         open = None;
-                        if self.give(start..at, each).is_break() {
+                        if self.each_unreserved(start..at, each).is_break() {
                             return Ok(());
                         }
                     }
@@ -343,14 +343,14 @@ impl Bitmap {
             }
             if let Some(start) = open.filter(|start| at - start >= enough) {
                 open = Some(at);
-                if self.give(start..at, each).is_break() {
+                if self.each_unreserved(start..at, each).is_break() {
                     return Ok(());
                 }
             }
             size = (4 * size).min(PIECES.end);
         }
         if let Some(start) = open.filter(|start| *start < range.end) {
-            let _ = self.give(start..range.end, each);
+            let _ = self.each_unreserved(start..range.end, each);
         }
         Ok(())
     }
@@ -370,7 +370,7 @@ impl Bitmap {
     }
 
     /// Passes the parts of a free run that are not held to `each`.
-    fn give(
+    fn each_unreserved(
         &self,
         run: Range<u32>,
         each: &mut dyn FnMut(Extent) -> ControlFlow<()>,

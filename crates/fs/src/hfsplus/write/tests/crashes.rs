@@ -61,7 +61,7 @@ impl Story {
             .push((self.store.position(), self.states.len() - 1));
     }
 
-    fn tell(&mut self) {
+    fn run(&mut self) {
         let root = self.fs.root();
         self.step(|fs| assert!(fs.create(root, "new folder", &folder()).is_ok()));
         let dir = self.fs.resolve("/new folder").unwrap().id;
@@ -164,7 +164,7 @@ fn story(journaled: bool) -> Story {
 fn cut(journaled: bool) {
     let mut story = story(journaled);
     let first = story.store.position();
-    story.tell();
+    story.run();
     for crash in story.store.crashes_from(first, 11, 2) {
         let what = format!("{crash:?}");
         story.judge(crash.position, &crash.store, &what);
@@ -219,7 +219,7 @@ fn a_cut_leaves_a_journal_or_none() {
 fn old_files_are_found_without_the_journal_too() {
     let mut story = story(false);
     let first = story.store.position();
-    story.tell();
+    story.run();
     for position in first..=story.store.position() {
         let store = story.store.crash_at(position, Keep::Everything);
         let plain = Arc::new(Memory::from(

@@ -187,8 +187,8 @@ fn an_operation_that_fails_changes_nothing() {
         let id = volume.next_id()?;
         let units = volume.new_name(Cnid::ROOT, "never")?;
         let object = volume.new_record(id, &file());
-        volume.enter(Cnid::ROOT, &units, &object)?;
-        volume.take(3, 1, None)?;
+        volume.insert_object(Cnid::ROOT, &units, &object)?;
+        volume.allocate(3, 1, None)?;
         Err(Error::invalid("test", "on purpose"))
     });
     assert_eq!(failed.unwrap_err().layer(), "test");
