@@ -8,6 +8,7 @@
 mod answers;
 mod page;
 mod results;
+mod sentences;
 
 use std::path::PathBuf;
 

@@ -13,9 +13,10 @@ use bandsaw::ops::compress::{CompressOptions, FileReport};
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Result};
 
+use super::active_subject::ActiveSubject;
 use super::article::{self, ArticleFile};
 use super::process::MeasuredProcess;
-use super::subject::{ActiveSubject, Subject, folder_of};
+use super::subject::{Subject, folder_of};
 use super::{Kind, LAYER, Options};
 use crate::clock::{HostClock, Stopwatch};
 use crate::contents::Buffer;

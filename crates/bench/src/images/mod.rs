@@ -6,6 +6,7 @@
 //!   files in `compression.rs`.
 //! * `subject.rs`: an image, or the host, attached and detached.
 
+mod active_subject;
 pub mod article;
 mod compression;
 mod kind;

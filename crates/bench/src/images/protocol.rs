@@ -5,8 +5,9 @@
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
+use super::active_subject::ActiveSubject;
 use super::stream::{self, STREAMED, StreamTest};
-use super::subject::{ActiveSubject, Subject};
+use super::subject::Subject;
 use super::{Protocol, space};
 use crate::clock::HostClock;
 use crate::folder::pause;
