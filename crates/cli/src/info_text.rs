@@ -9,15 +9,13 @@ use bandsaw::ops::describe::{
 };
 use bandsaw::size;
 
-use crate::output::{Output, Style};
+use crate::info_writer::{InfoWriter, exact, held};
+use crate::output::Output;
 use crate::text::{Table, counted, grouped};
-
-/// The width of the column of names.
-const NAME: usize = 11;
 
 /// Writes the sheet of an image.
 pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = InfoWriter { output, out };
+    let mut sheet = InfoWriter::new(output, out);
     sheet.heading(&output.name(&report.path))?;
     if let (Some(format), Some(description)) = (report.format, report.description) {
         sheet.fact("format", &format!("{format}, {description}"))?;
@@ -73,40 +71,10 @@ pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) ->
 
 /// Writes the facts of one layer.
 pub(crate) fn layer(report: &LayerInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {
-    InfoWriter { output, out }.layer(report)
-}
-
-/// A writer of names and values.
-pub(crate) struct InfoWriter<'a> {
-    output: &'a Output,
-    out: &'a mut dyn Write,
-}
-
-impl<'a> InfoWriter<'a> {
-    pub(crate) fn new(output: &'a Output, out: &'a mut dyn Write) -> Self {
-        Self { output, out }
-    }
+    InfoWriter::new(output, out).layer(report)
 }
 
 impl InfoWriter<'_> {
-    /// Whole lines.
-    pub(crate) fn lines(&mut self, lines: &str) -> io::Result<()> {
-        write!(self.out, "{lines}")
-    }
-
-    pub(crate) fn heading(&mut self, text: &str) -> io::Result<()> {
-        writeln!(self.out, "{}", self.output.paint(Style::Bold, text))
-    }
-
-    /// Prints an indented line with a name and its value. Text from an image must be escaped before.
-    pub(crate) fn fact(&mut self, name: &str, value: &str) -> io::Result<()> {
-        writeln!(
-            self.out,
-            "  {}{value}",
-            self.output.paint(Style::Dim, &format!("{name:NAME$}"))
-        )
-    }
-
     fn archive(&mut self, archive: &ArchiveInfo) -> io::Result<()> {
         let ArchiveInfo {
             profile,
@@ -502,13 +470,3 @@ const CHECKPOINTS_SHOWN: usize = 8;
 
 /// The number of snapshots shown; `--json` has all.
 const SNAPSHOTS_SHOWN: usize = 8;
-
-/// Describes space that is pending.
-pub(crate) fn held(pending: u64) -> String {
-    format!("{} pending: held by older checkpoints", exact(pending))
-}
-
-/// Formats a size as `8 MiB (8388608 bytes)`.
-pub(crate) fn exact(bytes: u64) -> String {
-    format!("{:#}", size::display(bytes))
-}

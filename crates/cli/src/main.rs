@@ -25,6 +25,7 @@ mod help;
 mod image_report;
 mod in_use;
 mod info_text;
+mod info_writer;
 mod memory_limit;
 mod missing_contents;
 mod mount_helper;

@@ -1,8 +1,8 @@
 //! A progress bar on the terminal, and Ctrl-C, which interrupts work at a safe point.
 
 use std::io::{self, Write as _};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bandsaw::progress::Progress;
@@ -12,23 +12,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::flag;
 
 use crate::output::Output;
-use crate::signals;
+use crate::signals::{self, STOPPED_BY, signal_seen};
 
 /// The time between two lines of progress in a log, in seconds.
 const LOG_INTERVAL: u64 = 10;
 
 /// The duration of work without a progress bar.
 const DRAW_DELAY: Duration = Duration::from_millis(300);
-
-/// The last signal that requested an interruption; 0 for none.
-static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
-
-/// Returns the signal that requested an interruption, if any.
-pub(crate) fn signal_seen() -> Option<u8> {
-    u8::try_from(STOPPED_BY.load(Ordering::Relaxed))
-        .ok()
-        .filter(|&signal| signal > 0)
-}
 
 /// A progress bar that interrupts work after SIGINT, SIGTERM or SIGHUP. The same signal once more
 /// ends the process at once; another one does not, as a process that Ctrl-C interrupts may also be

@@ -3,15 +3,23 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use bandsaw::{Error, Kind};
+use bandsaw::{Error, Kind, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 
-use crate::failure::Outcome;
-use crate::progress::signal_seen;
+/// The last signal that requested an interruption; 0 for none.
+pub(crate) static STOPPED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// Returns the signal that requested an interruption, if any.
+pub(crate) fn signal_seen() -> Option<u8> {
+    u8::try_from(STOPPED_BY.load(Ordering::Relaxed))
+        .ok()
+        .filter(|&signal| signal > 0)
+}
 
 /// The requests to end a server.
 pub(crate) struct Signals {
@@ -21,7 +29,7 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Catches the signals that end a server, from now on until the process ends.
-    pub(crate) fn catch() -> Outcome<Self> {
+    pub(crate) fn catch() -> Result<Self> {
         let failed = |source: io::Error| Error::io("signals", "catch", source);
         let (read, write) = UnixStream::pair().map_err(failed)?;
         for signal in ending() {
@@ -31,7 +39,7 @@ impl Signals {
     }
 
     /// Returns a socket for other requests: a byte written to it ends the server.
-    pub(crate) fn sender(&self) -> bandsaw::Result<UnixStream> {
+    pub(crate) fn sender(&self) -> Result<UnixStream> {
         self.write
             .try_clone()
             .map_err(|source| Error::io("signals", "catch", source))
@@ -42,7 +50,7 @@ impl Signals {
         not(target_os = "linux"),
         allow(dead_code, reason = "images are attached on Linux alone")
     )]
-    pub(crate) fn check(&mut self) -> Outcome {
+    pub(crate) fn check(&mut self) -> Result<()> {
         let failed = |source: io::Error| Error::io("signals", "catch", source);
         self.read.set_nonblocking(true).map_err(failed)?;
         let read = self.read.read(&mut [0]);
@@ -51,7 +59,7 @@ impl Signals {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && signal_seen().is_none() => {
                 Ok(())
             }
-            _ => Err(Error::new(Kind::Cancelled, "signals", "interrupted").into()),
+            _ => Err(Error::new(Kind::Cancelled, "signals", "interrupted")),
         }
     }
 

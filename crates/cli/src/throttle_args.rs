@@ -3,7 +3,7 @@
 use bandsaw::{rate, size};
 use clap::Args;
 
-use crate::progress::signal_seen;
+use crate::signals::signal_seen;
 
 /// The lowest priority of a process.
 const LOWEST: i32 = 19;

@@ -12,7 +12,7 @@ use bandsaw_mount::{User, users_of};
 use bandsaw_registry::{Entry, Registry};
 use rustix::process::{Pid, Signal};
 
-use super::{Detached, kernel, server};
+use super::{Detached, failure_file, kernel, server};
 use crate::failure::{Failure, Outcome};
 use crate::in_use::whole_name;
 
@@ -189,7 +189,7 @@ fn wait(registry: &Registry, entry: &Entry) -> Outcome {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let word = server::failure_file(registry, &entry.device, entry.process);
+    let word = failure_file::failure_file(registry, &entry.device, entry.process);
     match fs::read_to_string(&word) {
         Ok(failed) => {
             let _ = fs::remove_file(&word);

@@ -11,11 +11,17 @@ mod default_mount_point;
 #[cfg(target_os = "linux")]
 mod detach;
 #[cfg(target_os = "linux")]
+mod failure_file;
+#[cfg(target_os = "linux")]
 mod kernel;
+#[cfg(target_os = "linux")]
+mod mount_session;
 #[cfg(target_os = "linux")]
 mod mountables;
 #[cfg(target_os = "linux")]
 mod server;
+#[cfg(target_os = "linux")]
+mod server_task;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 
@@ -30,7 +36,9 @@ pub(crate) use background::launch;
 #[cfg(target_os = "linux")]
 pub(crate) use detach::detach;
 #[cfg(target_os = "linux")]
-pub(crate) use server::{MountPlan, ServerTask, print, serve};
+pub(crate) use server::{print, serve};
+#[cfg(target_os = "linux")]
+pub(crate) use server_task::{MountPlan, ServerTask};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use unsupported::{detach, launch};
 

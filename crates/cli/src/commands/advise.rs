@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::output::{Output, Style};
 use crate::source::{self, OpenArgs};
 use crate::text::{Table, counted, grouped};

@@ -14,10 +14,10 @@ use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::du::BandsJson;
+use super::band_usage::BandsJson;
 use super::trim;
 use crate::failure::{Failure, Outcome};
-use crate::info_text::{InfoWriter, exact};
+use crate::info_writer::{InfoWriter, exact};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};

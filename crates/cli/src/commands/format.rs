@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::create::epoch;
 use crate::failure::{Failure, Outcome};
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::output::Output;
 use crate::passphrase::{ImageUnlockArgs, Iterations};
 use crate::progress::Bar;

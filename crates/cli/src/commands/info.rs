@@ -11,7 +11,7 @@ use bandsaw::{Kind, Reason, open};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use super::du::BandsJson;
+use super::band_usage::BandsJson;
 use super::stat::Stat;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;

@@ -5,6 +5,7 @@ mod apple_cli;
 #[cfg(target_os = "linux")]
 mod attach;
 #[cfg(feature = "bench")]
+mod band_usage;
 mod bench;
 mod cat;
 mod check;

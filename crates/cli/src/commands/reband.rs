@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::container_args;
 use crate::failure::{Advise, Outcome};
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};

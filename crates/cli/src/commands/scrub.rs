@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bandsaw::address::shown;
@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Advise, Failure, Outcome};
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::progress::Bar;

@@ -16,7 +16,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::Outcome;
-use crate::info_text::{InfoWriter, exact};
+use crate::info_writer::{InfoWriter, exact};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, ImageLocation, OpenArgs};

@@ -14,7 +14,7 @@ use clap::{Args, ValueHint};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::source::{self, OpenArgs};

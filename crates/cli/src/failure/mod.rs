@@ -1,4 +1,7 @@
-//! The conversion of errors to text, a hint and an exit code.
+//! The failure of a verb: an error, a hint and an exit status.
+
+mod exit;
+mod hints;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,10 +13,11 @@ use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::{Error, Kind, Reason};
 use serde::Serialize;
 
+use self::exit::Exit;
+pub(crate) use self::exit::{EXIT_STATUS, exit_status_help};
+use self::hints::hint;
 use crate::in_use;
 use crate::output::Output;
-use crate::passphrase;
-use crate::progress;
 use crate::text::printable;
 
 /// The result of a verb.
@@ -319,206 +323,6 @@ impl<T, E: Into<Failure>> Advise<T> for Result<T, E> {
             }
         })
     }
-}
-
-/// The reason for the end of the command. The numbers are stable for scripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Exit {
-    Failed,
-    Usage,
-    NotFound,
-    Conflict,
-    Corrupt,
-    Unsupported,
-    WrongKey,
-    Warned,
-    Undecided,
-    NothingToDo,
-    Differs,
-    BrokenPipe,
-    Signal(u8),
-    Reported(u8),
-}
-
-impl Exit {
-    fn of(error: &Error) -> Self {
-        match error.kind() {
-            Kind::Invalid => Self::Usage,
-            Kind::NotFound => Self::NotFound,
-            Kind::Conflict => Self::Conflict,
-            Kind::Corrupt => Self::Corrupt,
-            Kind::Unsupported => Self::Unsupported,
-            Kind::WrongKey => Self::WrongKey,
-            Kind::Undecided => Self::Undecided,
-            Kind::Cancelled => Self::Signal(progress::signal_seen().unwrap_or(INTERRUPT)),
-            Kind::Io => match error.io_kind() {
-                Some(io::ErrorKind::NotFound) => Self::NotFound,
-                Some(io::ErrorKind::AlreadyExists) => Self::Conflict,
-                Some(io::ErrorKind::BrokenPipe) => Self::BrokenPipe,
-                _ => Self::Failed,
-            },
-            _ => Self::Failed,
-        }
-    }
-
-    fn code(self) -> u8 {
-        match self {
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::NotFound => 3,
-            Self::Conflict => 4,
-            Self::Corrupt => 5,
-            Self::Unsupported => 6,
-            Self::WrongKey => 7,
-            Self::Warned => 8,
-            Self::Undecided => 9,
-            Self::NothingToDo => 10,
-            Self::Differs => 11,
-            Self::BrokenPipe => 128 + 13,
-            Self::Signal(signal) => 128 + signal,
-            Self::Reported(code) => code,
-        }
-    }
-}
-
-/// The number of SIGINT on all systems.
-const INTERRUPT: u8 = 2;
-
-/// Exit codes and their meaning, for `--help` and the manual.
-pub(crate) const EXIT_STATUS: &[(&str, &str)] = &[
-    ("0", "done"),
-    (
-        "1",
-        "failed for another reason (such as a read error, a full disk, or a change to read-only data)",
-    ),
-    ("2", "invalid arguments"),
-    ("3", "an image, volume or path does not exist"),
-    ("4", "the target already exists, or the image is in use"),
-    ("5", "the image is damaged"),
-    (
-        "6",
-        "not a recognized disk image, unknown contents, or an unsupported feature",
-    ),
-    ("7", "a passphrase is missing or wrong"),
-    (
-        "8",
-        "check, repair, scrub, watch, timemachine status: warnings, and no damage was found; extract: an older state was read",
-    ),
-    (
-        "9",
-        "repair: a decision is required (`--assume`, `--accept-loss`); timemachine keep: a whole copy has to be permitted; erase-keys: not confirmed; nothing was changed",
-    ),
-    ("10", "repair: nothing to repair, and nothing is wrong"),
-    ("11", "diff, evidence verify: there are differences"),
-    (
-        "130",
-        "interrupted by Ctrl-C; 143 by SIGTERM, 129 by SIGHUP, 141 if the reader of the output has exited",
-    ),
-];
-
-/// Formats [`EXIT_STATUS`] as a section of `--help`.
-pub(crate) fn exit_status_help() -> String {
-    let mut text = String::from("Exit status:\n");
-    for (code, meaning) in EXIT_STATUS {
-        let _ = writeln!(text, "  {code:<4} {meaning}");
-    }
-    text
-}
-
-/// Returns the default hint for a cause or kind of error.
-fn hint(error: &Error) -> Option<Cow<'static, str>> {
-    if let Some(hint) = error.reason().and_then(|reason| hint_of(reason, error)) {
-        return Some(hint);
-    }
-    let hint = match error.kind() {
-        Kind::Io => match error.io_kind()? {
-            io::ErrorKind::PermissionDenied => Some("check who owns the file and its permissions"),
-            io::ErrorKind::StorageFull => Some("the disk that holds the target is full"),
-            io::ErrorKind::ReadOnlyFilesystem => Some(
-                "the disk that holds the file is mounted read-only: use a copy on another disk",
-            ),
-            io::ErrorKind::FileTooLarge => Some(
-                "raise the limit on the size of files (`ulimit -f`), or use another file system",
-            ),
-            _ => None,
-        },
-        Kind::WrongKey => Some(passphrase::HINT),
-        _ => None,
-    };
-    hint.map(Cow::Borrowed)
-}
-
-/// Returns the default hint for the cause of an error.
-fn hint_of(reason: Reason, error: &Error) -> Option<Cow<'static, str>> {
-    let image = error.file().unwrap_or("IMAGE");
-    let hint = match reason {
-        Reason::UnknownFormat => format!(
-            "run `bandsaw diagnose {image}` to examine it, or use `--image-format udrw` to open it \
-             as a raw disk"
-        ),
-        Reason::UnknownContents => {
-            format!("run `bandsaw diagnose {image}` to see what was recognized")
-        }
-        Reason::NotABundle => format!(
-            "name an image in the folder; `bandsaw create NEW.dmg --from {image}` makes an image \
-             of the folder"
-        ),
-        Reason::Truncated => format!(
-            "copy the image again from its source; `bandsaw diagnose {image}` shows what is missing"
-        ),
-        Reason::PrivateKeyNeeded => "use --private-key FILE with the key of a certificate".into(),
-        Reason::ArchiveKeyNeeded => {
-            "use --aea-key FILE with the key, as base64 or hexadecimal digits".into()
-        }
-        Reason::ArchivePrivateKeyNeeded => {
-            "use --aea-private-key FILE with the private key; --fetch-key fetches that of system \
-             software"
-                .into()
-        }
-        Reason::SignerKeyNeeded => "use --aea-signer FILE with the public key of the signer".into(),
-        Reason::WrongArchiveKey => {
-            "use --aea-key FILE or --aea-private-key FILE for another key, --aea-signer FILE for \
-             another public key"
-                .into()
-        }
-        Reason::VolumeLocked | Reason::WrongVolumeKey => {
-            return Some(passphrase::VOLUME_HINT.into());
-        }
-        Reason::Signed => "use --remove-signature to continue without the signature".into(),
-        Reason::InUse => "end the program that uses it first".into(),
-        Reason::DamagedVolume => format!(
-            "run `bandsaw check {image}` to list the damage, and `bandsaw repair {image}` to \
-             repair it"
-        ),
-        Reason::RepairInterrupted => format!(
-            "run `bandsaw repair --undo {image}` to restore the image, or `bandsaw repair {image}` \
-             to restore and then repair it"
-        ),
-        Reason::PartialExists => "resume it with the same source and options, or remove it".into(),
-        Reason::KeysChanged => format!(
-            "run `bandsaw passwd list {image}` to see the key entries, then change a passphrase \
-             again to remove the old ones"
-        ),
-        Reason::NoVolumes | Reason::NoSuchVolume => {
-            format!("run `bandsaw info {image}` to see its contents")
-        }
-        Reason::NoSuchSnapshot => match error.file().and_then(|image| image.rsplit_once('@')) {
-            Some((bundle, _)) => {
-                format!("run `bandsaw snapshot list {bundle}` to list the snapshots")
-            }
-            None => return None,
-        },
-        Reason::CaseIgnored => "create a case-sensitive volume (--fs apfs-case-sensitive or --fs \
-                                hfsx), or rename one of the two"
-            .into(),
-        Reason::SameName => "rename one of the two".into(),
-        Reason::NameTooLong => "rename it first".into(),
-        Reason::NoSuchState => "run `bandsaw tm states BUNDLE` to list the states".into(),
-        Reason::OnBattery => "use --battery-allowed to run on battery power".into(),
-        // Verbs know the options that help.
-        _ => return None,
-    };
-    Some(hint.into())
 }
 
 /// An error under `--json`.

@@ -1,29 +1,30 @@
-//! The image that a verb reads: its argument, and the options for opening it.
+//! The image that a verb opens: the options for that, and how it is read or changed.
 
+mod location;
 mod named;
+mod opening_hints;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use bandsaw::address::{Address, ImagePath, shown};
+use bandsaw::address::{Address, ImagePath};
 use bandsaw::container::Format;
 use bandsaw::decision::{Assumptions, Undecided};
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
-use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut, Timestamp};
+use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, Timestamp};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
 use bandsaw::ops::repair::{self, Mode};
 use bandsaw::ops::writable_volume::WritableVolume;
 use bandsaw::progress::Silent;
-use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason};
 use clap::{Args, ValueHint};
 
+pub(crate) use self::location::{ImageLocation, address, image, image_or_volume, is_whole, normal};
 use self::named::NamedVolume;
+pub(crate) use self::opening_hints::advise;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::headings::OPENING;
-use crate::in_use;
 use crate::network_args::NetworkArgs;
 use crate::output::Output;
 use crate::passphrase::{self, GivenPassphrase, ImageUnlockArgs, UnlockArgs};
@@ -439,180 +440,4 @@ impl<U: Args + Keys + GivenPassphrase> OpenArgs<U> {
 fn choice(text: &str) -> bandsaw::Result<String> {
     Assumptions::default().add(text)?;
     Ok(text.to_owned())
-}
-
-/// Adds a hint to an error of opening an image.
-pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {
-    let hint = match error.kind() {
-        Kind::NotFound
-            if image
-                .to_str()
-                .is_some_and(|text| text.starts_with("./") && text.contains(':')) =>
-        {
-            "a name that begins with ./ is a host file; omit ./ to name an object in an image"
-        }
-        Kind::NotFound
-            if matches!(
-                error.reason(),
-                Some(Reason::NoSuchImage | Reason::LayerAlone)
-            ) =>
-        {
-            return match image
-                .to_str()
-                .and_then(snapshot_of)
-                .or_else(|| hint_beneath(image))
-            {
-                Some(hint) => Failure::from(error).hint(hint),
-                None => error.into(),
-            };
-        }
-        Kind::Conflict if error.reason() == Some(Reason::InUse) => {
-            return in_use::explain(error, image);
-        }
-        Kind::Conflict if error.reason() == Some(Reason::LayersChanged) => {
-            "name the layers from the bottom; the images below a layer must not have changed"
-        }
-        Kind::Undecided if Undecided::of(&error).is_empty() => {
-            return Failure::from(error).hint(format!(
-                "run `bandsaw repair {image}` to see the alternatives, or use -r to read it \
-                 unchanged"
-            ));
-        }
-        Kind::Undecided => {
-            return Failure::from(error).hint(format!(
-                "add `--assume CHOICE` with one of these, or run `bandsaw repair {image}`; use -r \
-                 to read it unchanged"
-            ));
-        }
-        Kind::ReadOnly if error.reason().is_none() => {
-            "use `bandsaw convert` to create a writable copy"
-        }
-        _ => return error.into(),
-    };
-    Failure::from(error).hint(hint)
-}
-
-/// Returns the hint about `IMAGE@SNAPSHOT`, which lacks the volume.
-fn snapshot_of(text: &str) -> Option<String> {
-    let mut cuts = text
-        .rmatch_indices('@')
-        .map(|(at, _)| (&text[..at], &text[at + 1..]));
-    let (image, snapshot) = cuts.find(|(image, _)| Path::new(image).is_file())?;
-    Some(format!(
-        "name the volume too: {image}:VOLUME@{snapshot}; run `bandsaw info {image}` to list \
-         volumes and snapshots"
-    ))
-}
-
-/// A volume of an opened image, and an object in it.
-#[derive(Debug)]
-pub(crate) struct ImageLocation {
-    /// The volume.
-    pub(crate) fs: Arc<dyn FileSystem>,
-    /// Absolute in the volume, without a slash at the end; empty for the root.
-    pub(crate) path: String,
-    /// The attributes of the object.
-    pub(crate) attributes: Attributes,
-    /// The mode of a copy of it.
-    pub(crate) mode: FileMode,
-}
-
-impl ImageLocation {
-    /// Opens what an address names.
-    pub(crate) fn open(address: &Address, opening: &OpenArgs, output: &Output) -> Outcome<Self> {
-        let image = opening.read(&address.image, output)?;
-        Self::of(&image, address, opening)
-    }
-
-    /// Opens what an address names in an open image.
-    pub(crate) fn of(image: &Image, address: &Address, opening: &OpenArgs) -> Outcome<Self> {
-        let fs = opening.volume(image, address)?;
-        let path = normal(address.path.as_deref().unwrap_or_default());
-        let found = fs
-            .resolve(&path)
-            .map_err(|error| error.in_file(&address.image));
-        let attributes = found.advise(Kind::NotFound, || {
-            format!(
-                "run `bandsaw ls {}` to list the contents",
-                Address {
-                    path: None,
-                    ..address.clone()
-                }
-            )
-        })?;
-        Ok(Self {
-            fs,
-            path,
-            attributes,
-            mode: image.mode_of_copy().mode(),
-        })
-    }
-
-    /// The last part of the path; empty for the root.
-    pub(crate) fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
-    }
-
-    /// The path as it is shown: `/` for the root.
-    pub(crate) fn shown_path(&self) -> &str {
-        if self.path.is_empty() {
-            "/"
-        } else {
-            &self.path
-        }
-    }
-}
-
-/// Reads `IMAGE[:VOLUME][:/PATH]`.
-pub(crate) fn address(text: &OsStr) -> Outcome<Address> {
-    Ok(Address::parse_on_host(text)?)
-}
-
-/// Reads an address that names an image or a volume of it, as a whole.
-pub(crate) fn image_or_volume(text: &OsStr) -> Outcome<Address> {
-    let address = address(text)?;
-    let part = match (&address.path, &address.snapshot) {
-        (Some(_), _) => "in a volume",
-        (None, Some(_)) => "a snapshot",
-        (None, None) => return Ok(address),
-    };
-    Err(Failure::usage(
-        "address",
-        format!("{address} is {part}; expected a whole image or volume"),
-    ))
-}
-
-/// Reads an address that must name an image as a whole.
-pub(crate) fn image(text: &OsStr) -> Outcome<ImagePath> {
-    let address = address(text)?;
-    match address.is_bare() {
-        true => Ok(address.image),
-        false => Err(Failure::usage(
-            "address",
-            "expected a whole image, not a volume or path in it",
-        )
-        .hint(format!("run `bandsaw ls {address}` to list the contents"))),
-    }
-}
-
-/// Returns true if an address names an image, or all of a volume of it.
-pub(crate) fn is_whole(address: &Address) -> bool {
-    normal(address.path.as_deref().unwrap_or_default()).is_empty()
-}
-
-/// Returns the path in normal form: `/a/b` for `//a/./b/`, as [`FileSystemExt::resolve`] reads it.
-pub(crate) fn normal(path: &str) -> String {
-    path.split('/')
-        .filter(|part| !matches!(*part, "" | "."))
-        .fold(String::new(), |path, part| path + "/" + part)
-}
-
-/// Returns a hint with the image below the layer at `image`, if one is found beside it. `None` if
-/// it is not a layer.
-fn hint_beneath(image: &ImagePath) -> Option<String> {
-    let found = open::overlays::candidates_below(Path::new(image)).ok()??;
-    Some(match found.first() {
-        Some(below) => format!("open it over its base: `{} --shadow {image}`", shown(below)),
-        None => format!("open its base with `--shadow {image}`; no file beside it matches"),
-    })
 }

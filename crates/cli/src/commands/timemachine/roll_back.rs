@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{StatesArgs, timestamp};
 use crate::failure::{Advise, Outcome};
-use crate::info_text::exact;
+use crate::info_writer::exact;
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::text::{counted, rfc3339};

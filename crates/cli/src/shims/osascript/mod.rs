@@ -6,6 +6,7 @@
 //!
 //! Source: the Finder's scripting dictionary, as the published scripts of callers use it.
 
+mod expressions;
 mod finder;
 mod script;
 mod tokens;
