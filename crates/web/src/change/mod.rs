@@ -1,32 +1,30 @@
 //! Changes of images that visitors ask for, and their dry runs, through the same operations of the
 //! library as the commands.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+mod repairs;
+mod upload;
+
+use std::io::{Read, Seek};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bandsaw::decision::Assumptions;
-use bandsaw::device::{Access, AfterDiscard};
-use bandsaw::fs::{
-    ExistingTarget, FileKind, FileSystemExt, FileSystemMut, Fork, Loss, NewKind, NewNode,
-    RepairStep, UnlinkedFile,
-};
-use bandsaw::open::{self, Conclusion, Image, Keys, NetworkOptions, OpenOptions};
+use bandsaw::device::Access;
+use bandsaw::fs::{FileSystemExt, FileSystemMut};
+use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions};
 use bandsaw::ops::compact::{self, Cause};
-use bandsaw::ops::repair::{self, Mode, Outcome, Repaired, VolumeLosses};
+use bandsaw::ops::repair::{self, Mode};
 use bandsaw::ops::snapshot;
-use bandsaw::problem::Severity;
 use bandsaw::progress::Progress;
-use bandsaw::{Error, Kind, Reason, Result, size};
+use bandsaw::{Error, Reason, Result, size};
 
+pub(crate) use self::upload::NewFile;
 use crate::LAYER;
 use crate::app::App;
 use crate::change_log::Visitor;
 use crate::job::JobResult;
 use crate::key_ring::ImageKeys;
 use crate::names::visible;
-use crate::open_images::{VolumeId, options};
+use crate::open_images::options;
 use crate::roots::ChangePlace;
 use crate::text;
 
@@ -34,10 +32,6 @@ use crate::text;
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Losses that can be accepted on a page; the list is compared.
-const MAX_LOSSES: usize = 100_000;
-/// Bytes that are written to a volume at a time.
-const PIECE: usize = 1 << 20;
 
 /// A change of an image.
 #[derive(Debug, Clone)]
@@ -61,21 +55,6 @@ pub(crate) enum Change {
     DeleteSnapshot(String),
     /// A new file in a volume.
     Put(NewFile),
-}
-
-/// An uploaded file that is to be written to a volume.
-#[derive(Debug, Clone)]
-pub(crate) struct NewFile {
-    pub(crate) volume: VolumeId,
-    /// The folder in the volume.
-    pub(crate) folder: String,
-    pub(crate) name: String,
-    /// True to replace an existing file.
-    pub(crate) replaces: bool,
-    /// The contents: a file without a name.
-    pub(crate) contents: Arc<File>,
-    /// Their length in bytes.
-    pub(crate) len: u64,
 }
 
 impl Change {
@@ -308,191 +287,6 @@ impl ChangeWork {
             result.add_fact("Stored data that belongs to no part of the disk", fate);
         }
     }
-
-    fn chosen(&self, mode: Mode) -> repair::Options<'static> {
-        repair::Options {
-            mode,
-            temporary: self.app.permissions.temporary.clone(),
-            ..repair::Options::default()
-        }
-    }
-
-    fn repaired(
-        &self,
-        mode: Mode,
-        assume: &[String],
-        accepted: Option<&[String]>,
-        progress: &dyn Progress,
-    ) -> Result<Repaired> {
-        let mut assumptions = Assumptions::default();
-        assume.iter().try_for_each(|text| assumptions.add(text))?;
-        // Other losses than those on the page were not accepted.
-        let confirm = |losses: &[VolumeLosses]| {
-            Ok(accepted.is_some_and(|accepted| accepted == certain(losses)))
-        };
-        let chosen = repair::Options {
-            assume: assumptions,
-            confirm: Some(&confirm),
-            ..self.chosen(mode)
-        };
-        let options = options(self.keys.as_ref());
-        repair::repair(&self.place.path(), &options, &chosen, progress)
-    }
-
-    /// Returns the result of a dry run, with the questions that it asks.
-    fn repair_plan(&self, done: Repaired, assume: &[String]) -> JobResult {
-        let choices = done.alternatives().iter().map(|choice| {
-            let words = choice.assume.split(' ').map(str::to_owned);
-            let all: Vec<_> = assume.iter().cloned().chain(words).collect();
-            (all, visible(&self.place.readable(&choice.evidence)))
-        });
-        let alternatives: Vec<_> = choices.collect();
-        let (outcome, has_rollback) = (done.outcome, done.rolled_back.is_some());
-        let losses = certain(&done.losses);
-        let mut result = self.repair_result(done);
-        result.conclusion = match outcome {
-            Outcome::NothingToDo if has_rollback => text::WOULD_ROLL_BACK.to_owned(),
-            Outcome::NothingToDo => text::NOTHING_TO_REPAIR.to_owned(),
-            Outcome::Repaired => format!("Repairs that would be made: {}.", result.steps.len()),
-            Outcome::Undecided => text::DECIDE.to_owned(),
-            Outcome::LossRefused => format!(
-                "Files or parts of files that would be lost: {}.",
-                losses.len()
-            ),
-        };
-        result.is_failure = false;
-        result.alternatives = alternatives;
-        result.next = match outcome {
-            Outcome::NothingToDo if !has_rollback => None,
-            Outcome::Undecided => None,
-            Outcome::LossRefused if losses.len() > MAX_LOSSES => {
-                result.advice.push(text::MANY_LOSSES.to_owned());
-                None
-            }
-            Outcome::LossRefused => Some(Change::Repair {
-                assume: assume.to_vec(),
-                accepted: Some(losses),
-            }),
-            Outcome::NothingToDo | Outcome::Repaired => Some(Change::Repair {
-                assume: assume.to_vec(),
-                accepted: None,
-            }),
-        };
-        result
-    }
-
-    fn repair_result(&self, done: Repaired) -> JobResult {
-        let readable = |text: &str| visible(&self.place.readable(text));
-        let mut result = JobResult {
-            conclusion: match done.outcome {
-                Outcome::NothingToDo => text::NOTHING_TO_REPAIR.to_owned(),
-                Outcome::Repaired => format!("Repairs made: {}.", done.steps.len()),
-                Outcome::Undecided => text::UNDECIDED.to_owned(),
-                Outcome::LossRefused => text::OTHER_LOSSES.to_owned(),
-            },
-            is_sound: matches!(
-                done.conclusion,
-                Some(Conclusion::Sound | Conclusion::Unchecked)
-            ),
-            is_failure: matches!(done.outcome, Outcome::Undecided | Outcome::LossRefused),
-            ..JobResult::default()
-        };
-        if let Some(undone) = &done.rolled_back {
-            let files = size::counted(undone.files as u64, "file", "files");
-            result.add_fact("An interrupted repair", format!("rolled back, {files}"));
-        }
-        let step =
-            |(layer, step): &(&'static str, RepairStep)| readable(&format!("{layer}: {step}"));
-        result.steps = done.steps.iter().map(step).collect();
-        result.losses = certain(&done.losses);
-        result.possible_losses = listed(&done.losses, |volume| &volume.losses.possible);
-        for error in &done.refused {
-            let text = readable(&error.to_string());
-            result
-                .findings
-                .push((Severity::Damage, format!("left: {text}")));
-        }
-        if let Some(error) = &done.undecided {
-            let text = readable(&format!("{}: {}", error.layer(), error.message()));
-            result.findings.push((Severity::Damage, text));
-        }
-        for problem in &done.remaining {
-            if problem.severity > Severity::Note {
-                let text = readable(&problem.error.to_string());
-                result.findings.push((problem.severity, text));
-            }
-        }
-        if let Some(undo) = &done.undo {
-            let undo = readable(&undo.display().to_string());
-            result.undo = format!("“Undo repairs” on the page of changes; data: {undo}");
-            result.add_fact("Undo data", undo);
-        }
-        if let Some(file) = &done.losses_file {
-            result.add_fact("List of losses", readable(&file.display().to_string()));
-        }
-        result
-    }
-
-    /// Writes a file to a volume. It has its name only when it is complete.
-    fn put(&self, file: &NewFile, progress: &dyn Progress) -> Result<()> {
-        if file.volume.snapshot.is_some() {
-            return Err(Error::new(Kind::ReadOnly, LAYER, "snapshots are read-only"));
-        }
-        let image = self.open_for_change(progress)?;
-        let fs = image.file_system_mut_as(Some(&file.volume.selector()), self.keys())?;
-        let done = put_in(&*fs, file, progress);
-        let unmounted = fs.unmount();
-        done?;
-        unmounted
-    }
-}
-
-fn put_in(fs: &dyn FileSystemMut, file: &NewFile, progress: &dyn Progress) -> Result<()> {
-    let name = || format!("{}/{}", file.folder.trim_end_matches('/'), file.name);
-    let folder = fs.resolve(&file.folder)?;
-    if folder.kind != FileKind::Folder {
-        return Err(Error::conflict(LAYER, "not a folder").named(file.folder.clone()));
-    }
-    match fs.lookup(folder.id, &file.name)? {
-        Some(found) if found.kind == FileKind::Folder => {
-            return Err(Error::conflict(LAYER, "is a folder and cannot be replaced").named(name()));
-        }
-        Some(_) if !file.replaces => {
-            return Err(Error::conflict(LAYER, text::EXISTS)
-                .because(Reason::Exists)
-                .named(name()));
-        }
-        _ => {}
-    }
-    let new = NewNode {
-        mode: 0o644,
-        ..NewNode::new(NewKind::File)
-    };
-    let (nameless, id) = UnlinkedFile::new(fs, &new)?;
-    let target = fs.open_mut(id, Fork::Data)?;
-    let failed = |source: io::Error| Error::io(LAYER, "read an uploaded file", source);
-    let mut source = &*file.contents;
-    source.seek(SeekFrom::Start(0)).map_err(failed)?;
-    progress.stage("write", file.len);
-    target.set_len(file.len, AfterDiscard::Any)?;
-    let (mut at, mut piece) = (0, vec![0; PIECE]);
-    while at < file.len {
-        progress.check()?;
-        let length = usize::try_from(file.len - at).map_or(PIECE, |left| left.min(PIECE));
-        let part = piece.get_mut(..length).unwrap_or_default();
-        source.read_exact(part).map_err(failed)?;
-        target.write_at(at, part)?;
-        at += length as u64;
-        progress.advance(length as u64);
-    }
-    let existing = if file.replaces {
-        ExistingTarget::Replace
-    } else {
-        ExistingTarget::Error
-    };
-    nameless
-        .link_unlinked(folder.id, &file.name, existing)
-        .map_err(|error| error.named(name()))
 }
 
 fn compaction(zeros: bool) -> compact::Options {
@@ -500,19 +294,6 @@ fn compaction(zeros: bool) -> compact::Options {
         zeros: zeros.then_some(true),
         battery_allowed: false,
     }
-}
-
-/// Returns the certain losses of all volumes.
-fn certain(all: &[VolumeLosses]) -> Vec<String> {
-    listed(all, |volume| &volume.losses.certain)
-}
-
-fn listed(all: &[VolumeLosses], list: fn(&VolumeLosses) -> &[Loss]) -> Vec<String> {
-    let of_volume = |volume: &VolumeLosses| {
-        let text = |loss: &Loss| visible(&format!("{}: {loss}", volume.volume));
-        list(volume).iter().map(text).collect::<Vec<_>>()
-    };
-    all.iter().flat_map(of_volume).collect()
 }
 
 /// Tries again for a while if other requests read the image.
