@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::compare_lists::{self, ResolvedLists};
 use super::gate::{self, OpenedContainer};
 use super::guarded::Guarded;
 use super::opening::Opening;
 use super::remote::RemoteTarget;
+use super::resolve_lists::{self, ResolvedLists};
 use super::{
     LAYER, Layer, OpenOptions, asif_directories, interrupted, layer_metadata, leftovers, remote,
     snapshot,
@@ -38,7 +38,7 @@ impl Opening<'_> {
         let resolved = if self.is_far() && self.options.access == Access::ReadOnly {
             ResolvedLists::default()
         } else {
-            compare_lists::resolve_for_open(self.path, &store, &self.options, self.is_far())?
+            resolve_lists::resolve_for_open(self.path, &store, &self.options, self.is_far())?
         };
         let opened = self.bundle(store, resolved.choice)?;
         self.warnings.extend(resolved.warning);
@@ -217,7 +217,7 @@ where
     match files(path, options)? {
         Some(store) if sparsebundle::is_bundle(&*store)? => {
             interrupted::refuse_or_warn(path, options.access)?;
-            let resolved = compare_lists::resolve_for_open(path, &store, options, true)?;
+            let resolved = resolve_lists::resolve_for_open(path, &store, options, true)?;
             let bundle =
                 Opening::new(path, options).unlock_bundle(store.clone(), resolved.choice)?;
             let opened = OpenedContainer {

@@ -1,160 +1,26 @@
 //! New images, which are moved to their final name only when they are finished.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
+use super::create_options::CreateOptions;
 use super::gate::OpenedContainer;
+use super::new_image::NewImage;
 use super::opening::Opening;
-use super::place::{ImagePlace, NewMode};
-use super::resumable::ResumeNote;
-use super::{FoundDisk, Image, Keys, LAYER, Layer, NetworkOptions, OpenOptions, open, remote};
+use super::place::ImagePlace;
+use super::resume_note::ResumeNote;
+use super::{FoundDisk, Image, Layer, OpenOptions, open};
 use crate::container::asif::{self, Asif};
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle};
 use crate::container::sparseimage::{self, SparseImage};
-use crate::container::{ContainerKind, Format, SECTOR};
-use crate::crypt::{self, Description, Encryption, Protection};
+use crate::container::{ContainerKind, SECTOR};
+use crate::crypt::{self, Description, Protection};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::progress::{Progress, Silent};
 use crate::size::{narrow, to_usize};
-use crate::store::{LocalFile, Remote, Status, Store};
+use crate::store::Store;
 use crate::{Error, Result};
-
-/// Options of a new image. The default is a raw image without a length, which must be set.
-#[derive(Debug, Clone, Default)]
-pub struct CreateOptions {
-    /// The container format.
-    pub format: Format,
-    /// Length of the disk in bytes: whole sectors.
-    pub len: u64,
-    /// Bytes of a band, for formats that have bands. `None`: the format's default.
-    pub band_size: Option<u64>,
-    /// Bytes of a sector, for formats that support several sizes: 512 or 4096. `None`: 512.
-    pub sector_size: Option<u32>,
-    /// Replaces an existing image.
-    pub overwrite: bool,
-    /// Encryption of the image, if any.
-    pub encryption: Option<Encryption>,
-    /// Leaves holes for unwritten blocks of an encrypted raw image, which read as noise. Otherwise
-    /// every block is written, zeros as cipher text.
-    pub thin: bool,
-    /// Options of the bucket, if the image is to be in one.
-    pub network: NetworkOptions<'static>,
-    /// The mode of the image. An encrypted image is readable only by its owner, unless the mode is
-    /// exact.
-    pub mode: NewMode,
-    /// Rounds to the nearest band size that the format supports, instead of refusing others.
-    pub round_band_size: bool,
-    /// The UUID of an Apple sparse image. `None`: a random one.
-    pub id: Option<Uuid>,
-}
-
-impl CreateOptions {
-    /// Refuses options that the format does not support, independent of the length.
-    pub(crate) fn check(&self) -> Result<()> {
-        let format = self.format;
-        if self.band_size.is_some() && !format.has_bands() {
-            return Err(Error::invalid(
-                LAYER,
-                format!("{format} ({}) has no bands", format.description()),
-            ));
-        }
-        self.check_encryption()?;
-        let size = self.sector_size.unwrap_or(narrow(SECTOR));
-        if format.sector_sizes().contains(&size) {
-            return Ok(());
-        }
-        let sizes: Vec<_> = format.sector_sizes().iter().map(u32::to_string).collect();
-        let message = format!(
-            "invalid sector size {size}: {format} supports {}",
-            sizes.join(" or ")
-        );
-        Err(Error::invalid(LAYER, message))
-    }
-
-    fn check_encryption(&self) -> Result<()> {
-        if self.thin && (self.encryption.is_none() || !self.format.is_plain()) {
-            return Err(Error::invalid(
-                LAYER,
-                "thin or full allocation applies to encrypted raw images only",
-            ));
-        }
-        let Some(encryption) = &self.encryption else {
-            return Ok(());
-        };
-        encryption.check()?;
-        encryption.block_for(self.max_encrypted()).map(drop)
-    }
-
-    /// Returns the number of bytes under one run of block numbers once the disk is full: the disk
-    /// and the container's metadata, or a band of a bundle.
-    fn max_encrypted(&self) -> u64 {
-        match self.format.container() {
-            ContainerKind::Bundle => self.len.min(*sparsebundle::BAND_SIZES.end()),
-            ContainerKind::SparseImage | ContainerKind::Asif => {
-                self.len.saturating_add(self.len / 256 + (64 << 20))
-            }
-            ContainerKind::Raw | ContainerKind::Udif => self.len,
-        }
-    }
-
-    pub(super) fn new_mode(&self) -> NewMode {
-        self.mode.of_secret(self.encryption.is_some())
-    }
-
-    /// Returns the options with which the image is opened for writing again.
-    pub(crate) fn reopened(&self) -> OpenOptions<'_> {
-        let encryption = self.encryption.as_ref();
-        OpenOptions {
-            access: Access::ReadWrite,
-            image_format: Some(self.format),
-            keys: encryption.map(|encryption| &encryption.passphrase as &dyn Keys),
-            ..OpenOptions::default()
-        }
-    }
-
-    /// Returns the band size, rounded if requested.
-    fn band_size(&self) -> Result<Option<u64>> {
-        let Some(size) = self.band_size.filter(|_| self.round_band_size) else {
-            return Ok(self.band_size);
-        };
-        let unit = match &self.encryption {
-            Some(encryption) => encryption.block_for(self.max_encrypted())?.into(),
-            None => SECTOR,
-        };
-        Ok(Some(if self.format.is_folder() {
-            sparsebundle::band_sizes(unit).nearest(size)
-        } else {
-            sparseimage::band_sizes().nearest(size)
-        }))
-    }
-
-    pub(super) fn protection(&self) -> Result<Option<Protection>> {
-        self.encryption
-            .as_ref()
-            .map(|encryption| encryption.protection(self.max_encrypted()))
-            .transpose()
-    }
-}
-
-impl CreateOptions {
-    /// Refuses formats that cannot be written: the image would stay blank.
-    pub(super) fn check_changeable(&self) -> Result<()> {
-        if self.format.can_change() {
-            return Ok(());
-        }
-        let message = format!(
-            "cannot create an empty {} ({}): the format is read-only; create it from a source",
-            self.format.description(),
-            self.format
-        );
-        Err(Error::invalid(LAYER, message))
-    }
-}
 
 /// Creates a blank image at `path`, durably, and opens it for writing.
 pub fn create(path: &Path, options: &CreateOptions) -> Result<Image> {
@@ -292,60 +158,15 @@ impl Image {
     }
 }
 
-/// A new file under a temporary name beside its place, for formats that are written sequentially
-/// rather than changed in place. [`finish`](Self::finish) moves it to its place; if dropped before,
-/// it is removed, and an image that it was to replace is unchanged.
-#[derive(Debug)]
-pub struct FileDraft {
-    // Closed before it is removed.
-    file: Arc<LocalFile>,
-    place: ImagePlace,
-}
-
-impl FileDraft {
-    /// Creates an empty file that is to be at `path`. Refuses what [`Draft::new`] refuses.
-    pub fn new(path: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
-        let made = || {
-            let place = ImagePlace::claim(path, overwrite, mode)?;
-            Ok(Self {
-                file: place.create_file()?,
-                place,
-            })
-        };
-        made().map_err(|error: Error| error.in_file(path))
-    }
-
-    /// Returns the file, to be filled.
-    pub fn file(&self) -> &Arc<LocalFile> {
-        &self.file
-    }
-
-    /// Makes the file durable, moves it to its place, and opens it there.
-    pub fn finish(self, options: &OpenOptions<'_>) -> Result<Image> {
-        open(&self.persist()?, options)
-    }
-
-    /// Makes the file durable, moves it to its place, and returns that path: for a file that is no
-    /// image by itself.
-    pub fn persist(self) -> Result<PathBuf> {
-        let path = self.place.target().to_owned();
-        self.close().map_err(|error| error.in_file(&path))?;
-        Ok(path)
-    }
-
-    /// Makes the file readable and writable by the same users as the one that it replaces.
-    pub(super) fn keep_mode(&self) -> Result<()> {
-        let failed = |source| Error::io(LAYER, "copy the permissions", source);
-        let mode = fs::metadata(self.place.target())
-            .map_err(failed)?
-            .permissions();
-        fs::set_permissions(self.place.aside(), mode).map_err(failed)
-    }
-
-    /// Makes the file durable and moves it to its place.
-    pub(super) fn close(mut self) -> Result<()> {
-        self.file.flush()?;
-        self.place.publish()
+impl NewImage {
+    /// Creates the container.
+    fn make(&self, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
+        match self {
+            Self::Host(place) => make(place, options, progress),
+            Self::Bucket { url, bundle } => {
+                make_folder(bundle.clone(), url, options, options.protection()?)
+            }
+        }
     }
 }
 
@@ -506,92 +327,4 @@ fn unconfirmed(image: &Image) -> Option<String> {
         "{what} is not confirmed by any image from macOS: test that a Mac reads this image before \
          you depend on it"
     ))
-}
-
-/// The place where a new image is created: beside its final path on this host, or in a bucket, where
-/// it is hidden until it is finished. If dropped before the image is moved to its place, it is removed.
-#[derive(Debug)]
-pub(super) enum NewImage {
-    Host(ImagePlace),
-    Bucket { url: PathBuf, bundle: Arc<Remote> },
-}
-
-impl NewImage {
-    /// Claims `target` for a new image.
-    fn claim(target: &Path, options: &CreateOptions) -> Result<Self> {
-        remote::check_holds(target, options.format)?;
-        match remote::draft(target, options.overwrite, options.network)? {
-            Some(bundle) => Ok(Self::Bucket {
-                url: target.to_owned(),
-                bundle,
-            }),
-            None => {
-                ImagePlace::claim(target, options.overwrite, options.new_mode()).map(Self::Host)
-            }
-        }
-    }
-
-    pub(super) fn target(&self) -> &Path {
-        match self {
-            Self::Host(place) => place.target(),
-            Self::Bucket { url, .. } => url,
-        }
-    }
-
-    /// Creates the container.
-    fn make(&self, options: &CreateOptions, progress: &dyn Progress) -> Result<Image> {
-        match self {
-            Self::Host(place) => make(place, options, progress),
-            Self::Bucket { url, bundle } => {
-                make_folder(bundle.clone(), url, options, options.protection()?)
-            }
-        }
-    }
-
-    /// Moves the finished image, which may be open, to its place.
-    fn publish(&mut self, progress: &dyn Progress) -> Result<()> {
-        match self {
-            Self::Host(place) => {
-                progress.check()?;
-                place.publish()
-            }
-            Self::Bucket { bundle, .. } => bundle.publish(&|| progress.check()),
-        }
-    }
-
-    /// Returns true if a server may have refused to move the image because its files are open.
-    fn may_be_open(&self, error: &Error) -> bool {
-        let is_refused = matches!(
-            error.io_kind(),
-            Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy)
-        );
-        matches!(self, Self::Host(place) if is_refused && !place.is_published())
-    }
-
-    /// Closes the files of an image on this host, which nothing else has open.
-    fn close(&mut self) {
-        if let Self::Host(place) = self {
-            place.close();
-        }
-    }
-
-    /// Returns true once the image was moved to its place.
-    fn is_published(&self) -> bool {
-        match self {
-            Self::Host(place) => place.is_published(),
-            Self::Bucket { .. } => false,
-        }
-    }
-
-    /// Returns the layer of the bucket that holds the image, if it is in one.
-    fn bucket(&self) -> Option<Layer> {
-        let Self::Bucket { bundle, .. } = self else {
-            return None;
-        };
-        // The writer is this process.
-        Some(Layer::Bucket(Status {
-            holder: None,
-            ..bundle.status()
-        }))
-    }
 }

@@ -9,7 +9,7 @@
 //! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `logical_disk` |
 //! | the gate before changes: comparison of sources | `gate` |
 //! | keys | `unlock`, `key_cache`, `key_file` |
-//! | new images | `create`, `place`, `resumable`, `staged_image` |
+//! | new images | `create`, `create_options`, `new_image`, `file_draft`, `place`, `resumable`, `resume_note`, `staged_image` |
 //! | checks, free space | `examine`, `free` |
 //! | results | `image`, `layer`, `layer_metadata` |
 //! | other places | `remote`, `snapshot` |
@@ -30,10 +30,12 @@ mod container;
 mod contents;
 mod core_storage;
 mod create;
+mod create_options;
 mod detect;
 mod disk;
 mod driver;
 mod examine;
+mod file_draft;
 mod free;
 pub(crate) mod gate;
 mod hfsplus;
@@ -43,11 +45,13 @@ mod key_file;
 mod layer;
 pub(crate) mod layer_metadata;
 mod logical_disk;
+mod new_image;
 mod opening;
 pub mod overlays;
 pub(crate) mod place;
 pub(crate) mod remote;
 mod resumable;
+mod resume_note;
 mod section;
 pub(crate) mod snapshot;
 mod split_files;
@@ -70,7 +74,7 @@ use crate::store::{Local, Store};
 use crate::{Error, Kind, Reason, Result};
 
 pub(crate) use self::gate::{FoundDisk, compare_lists, geometry, interrupted, leftovers, unstored};
-use self::gate::{band_size, guarded, quick_check};
+use self::gate::{band_size, guarded, quick_check, resolve_lists};
 use self::opening::Opening;
 use self::remote::RemoteTarget;
 use self::staged_image::StagedImage;
@@ -84,11 +88,13 @@ pub(crate) use container::open_bundle;
 pub(crate) use container::stands_alone;
 pub use contents::Contents;
 pub(crate) use contents::{find as find_contents, find_with as find_contents_with, is_blank};
-pub use create::{CreateOptions, Draft, FileDraft, create};
+pub use create::{Draft, create};
+pub use create_options::CreateOptions;
 pub use examine::{
     CheckedLayer, Conclusion, Examination, LayerVerdict, examine, examine_contents, examine_device,
 };
 pub(crate) use examine::{Scope, examine_stored};
+pub use file_draft::FileDraft;
 pub use image::Image;
 pub use key_file::KeyFile;
 pub use layer::{ArchiveLayer, Layer};

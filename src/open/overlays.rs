@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::create::FileDraft;
+use super::FileDraft;
 use super::gate::{self, OpenedContainer};
 use super::layer_metadata::{self, ParentNote};
 use super::opening::Opening;

@@ -4,24 +4,19 @@
 //! source of the image, and how much of the disk is durable. The note is replaced atomically, after
 //! the data that it describes, and removed before the image is moved to its place.
 
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::create::{NewImage, make};
+use super::create::make;
+use super::new_image::NewImage;
 use super::opening::Opening;
 use super::place::ImagePlace;
+use super::resume_note::ResumeNote;
 use super::{CreateOptions, Draft, Image, LAYER, Layer, gate};
-use crate::device::{AfterDiscard, BlockDeviceExt};
+use crate::device::AfterDiscard;
 use crate::progress::Silent;
-use crate::size::to_usize;
-use crate::store::{Local, Open, Put, Store};
-use crate::{Error, Kind, Reason, Result};
-
-/// The first line of every note.
-const HEAD: &str = "bandsaw unfinished image 1";
-/// Maximum size of a note.
-const MAX_BYTES: u64 = 4096;
+use crate::store::Store;
+use crate::{Error, Reason, Result};
 
 impl Draft {
     /// Opens the unfinished image that is kept beside `path`, or creates a blank one, which is kept
@@ -119,61 +114,4 @@ fn refusal(place: &ImagePlace) -> Error {
         place.aside().display()
     );
     Error::conflict(LAYER, message).because(Reason::PartialExists)
-}
-
-/// The note beside an unfinished image.
-#[derive(Debug)]
-pub(super) struct ResumeNote {
-    folder: Local,
-    name: String,
-    /// The source of the image and the options, in one line.
-    identity: String,
-    /// Bytes at the start of the disk that are complete.
-    done: u64,
-}
-
-impl ResumeNote {
-    fn beside(place: &ImagePlace, identity: &str) -> Result<Self> {
-        let mut name: OsString = place.aside().file_name().unwrap_or_default().to_owned();
-        name.push("-note");
-        let name = name
-            .into_string()
-            .map_err(|_| Error::new(Kind::Unsupported, LAYER, "has a name that is not UTF-8"))?;
-        let folder: PathBuf = super::place::folder_of(place.target()).to_owned();
-        Ok(Self {
-            folder: Local::new(folder).with_mode(place.mode()),
-            name,
-            identity: identity.to_owned(),
-            done: 0,
-        })
-    }
-
-    /// Returns the stored identity and complete bytes. `None`: there is no valid note, so the kept image
-    /// cannot be resumed.
-    fn read(&self) -> Result<Option<(String, u64)>> {
-        let Some(file) = self.folder.open(&self.name, Open::Read)? else {
-            return Ok(None);
-        };
-        let bytes = file.read_vec(0, to_usize(file.info().len.min(MAX_BYTES)))?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let [HEAD, identity, done] = text.lines().collect::<Vec<_>>()[..] else {
-            return Ok(None);
-        };
-        Ok(done.parse().ok().map(|done| (identity.to_owned(), done)))
-    }
-
-    pub(super) fn write(&self) -> Result<()> {
-        let Self { identity, done, .. } = self;
-        let text = format!("{HEAD}\n{identity}\n{done}\n");
-        self.folder.put(&self.name, text.as_bytes(), Put::Replace)?;
-        self.folder.sync()
-    }
-
-    pub(super) fn remove(&self) -> Result<()> {
-        if self.folder.remove(&self.name)? {
-            self.folder.sync()
-        } else {
-            Ok(())
-        }
-    }
 }

@@ -18,6 +18,7 @@ pub(super) mod guarded;
 pub(crate) mod interrupted;
 pub(crate) mod leftovers;
 pub(super) mod quick_check;
+pub(super) mod resolve_lists;
 pub(crate) mod unstored;
 
 use std::path::Path;

@@ -11,16 +11,23 @@ mod device;
 pub mod fixture;
 mod group;
 mod layout;
+mod member;
 mod metadata;
 mod property_list;
 #[cfg(test)]
 mod tests;
 
+use bandsaw_core::{Error, Kind};
+
 pub use device::LogicalDevice;
-pub use group::{Group, LogicalVolume, group_of};
+pub use group::{Group, LogicalVolume};
+pub use member::group_of;
 
 /// The layer in errors.
 const LAYER: &str = "core storage";
+
+/// Maximum number of physical volumes of a group, and of logical volumes.
+const MAX_SLOTS: usize = 256;
 
 /// Paths, within a Mac's recovery partition, of the file with the keys of its start volume.
 pub const KEY_FILES: [&str; 4] = [
@@ -34,4 +41,8 @@ pub const KEY_FILES: [&str; 4] = [
 #[cfg(feature = "testing")]
 pub fn read_property_list(bytes: &[u8]) -> bool {
     property_list::Value::parse(bytes).is_ok()
+}
+
+fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(Kind::Corrupt, LAYER, message)
 }
