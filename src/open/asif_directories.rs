@@ -73,7 +73,7 @@ pub(super) fn refusal(other: &Asif, why: String) -> Error {
             evidence: "the disk has contents with it".to_owned(),
         }],
     }
-    .into_error("asif")
+    .into_error(asif::LAYER)
 }
 
 fn has_contents(image: &Arc<Asif>) -> Result<bool> {

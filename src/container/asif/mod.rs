@@ -61,7 +61,8 @@ pub(crate) use self::load::{lost_newer, peek_uuid, use_directory};
 pub use self::metadata::Metadata;
 pub use self::repair::repair;
 
-const LAYER: &str = "asif";
+/// The layer in errors.
+pub(crate) const LAYER: &str = "asif";
 
 /// A disk, or a layer of one, in an ASIF file.
 #[derive(Debug)]

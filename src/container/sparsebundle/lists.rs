@@ -9,10 +9,6 @@ use crate::size::to_usize;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
-/// Text in the warning about a bundle that was opened with one list because the other is
-/// unreadable.
-pub const USED_INSTEAD: &str = "is used instead of";
-
 /// Contents of the property lists of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RecordedGeometry {
@@ -21,24 +17,22 @@ pub(super) enum RecordedGeometry {
     Between(Rebanding),
 }
 
-/// Reads `Info.plist`, or its copy if that is unreadable. Returns warnings as well.
-pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Vec<String>)> {
+/// Reads `Info.plist`, or its copy if that is unreadable; then the second value is the warning about
+/// it.
+pub(super) fn read_lists(store: &dyn Store) -> Result<(RecordedGeometry, Option<String>)> {
     let first = match read_plist(store, plist::INFO) {
-        Ok(info) => return Ok((RecordedGeometry::Whole(info), Vec::new())),
+        Ok(info) => return Ok((RecordedGeometry::Whole(info), None)),
         Err(plist::InfoError::Rebanding(_)) => {
-            return Ok((
-                RecordedGeometry::Between(Rebanding::read(store)?),
-                Vec::new(),
-            ));
+            return Ok((RecordedGeometry::Between(Rebanding::read(store)?), None));
         }
         Err(plist::InfoError::Refused(error)) => return Err(error),
         Err(plist::InfoError::Unreadable(error)) => error,
     };
-    let instead = vec![format!(
-        "{} {USED_INSTEAD} {}: {first}",
+    let instead = Some(format!(
+        "{} is used instead of {}: {first}",
         plist::BACKUP,
         plist::INFO
-    )];
+    ));
     match read_plist(store, plist::BACKUP) {
         Ok(info) => Ok((RecordedGeometry::Whole(info), instead)),
         Err(plist::InfoError::Rebanding(_)) => {

@@ -40,7 +40,6 @@ use token::UnlockedToken;
 
 pub use check::check;
 pub use create::{BundleOptions, default_band_size};
-pub use lists::USED_INSTEAD;
 pub(crate) use lists::{ChosenGeometry, is_resizing};
 pub use plist::{Info as BundleGeometry, Version};
 pub use rebanding::Rebanded;
@@ -50,7 +49,8 @@ pub use stored::{StoredBand, StoredBands, StrayFile};
 pub use survey::Survey;
 pub use token::{damaged as damaged_token, encryption};
 
-const LAYER: &str = "sparse bundle";
+/// The layer in errors.
+pub(crate) const LAYER: &str = "sparse bundle";
 
 const BANDS: &str = "bands/";
 const MAPPED: &str = "mapped/";
@@ -83,6 +83,8 @@ pub struct Bundle {
     migrating_bands: Option<MigratingBands>,
     /// The interrupted change of the band size that opening the bundle completed.
     finished: Option<Rebanding>,
+    /// The warning about the list that is not used, because it is damaged.
+    damaged_list: Option<String>,
     warnings: Vec<String>,
     /// Serializes changes of the length.
     resizing: Mutex<()>,
@@ -144,7 +146,8 @@ impl Bundle {
         token::check_keys(&*store, unlocked, access)?;
         let locks = lock(&*store, access)?;
         // Reads again: the previous lock holder may have changed the bundle.
-        let (mut recorded, mut warnings) = read_lists(&*store)?;
+        let (mut recorded, damaged_list) = read_lists(&*store)?;
+        let mut warnings: Vec<_> = damaged_list.iter().cloned().collect();
         if let RecordedGeometry::Whole(info) = &mut recorded {
             *info = effective_properties(&*store, *info, access, choice)?;
         }
@@ -176,6 +179,7 @@ impl Bundle {
         warnings.extend(between.map(|state| state.warning()));
         let mut bundle = Self::new(Bands::new(store, info, access, cipher), warnings, locks);
         bundle.finished = finished;
+        bundle.damaged_list = damaged_list;
         bundle.migrating_bands = between.map(|state| bundle.migrating_bands(state));
         Ok(bundle)
     }
@@ -185,6 +189,7 @@ impl Bundle {
             bands,
             migrating_bands: None,
             finished: None,
+            damaged_list: None,
             warnings,
             resizing: Mutex::new(()),
             leftovers_resolved: AtomicBool::new(false),
@@ -257,6 +262,11 @@ impl Bundle {
     /// Returns `bundle-backingstore-version`.
     pub fn version(&self) -> Version {
         self.bands.version()
+    }
+
+    /// Returns the warning about a damaged list, if the bundle was opened by the other one.
+    pub(crate) fn damaged_list(&self) -> Option<&str> {
+        self.damaged_list.as_deref()
     }
 
     /// Returns the warnings about the bundle that do not prevent its use.

@@ -32,7 +32,7 @@ pub(super) fn examine_folder(
         return found.judged("folder", opened).map(drop);
     }
     let checked = sparsebundle::check(&*store, &mut found.problems, progress);
-    if found.judged("sparse bundle", checked)?.is_none() {
+    if found.judged(sparsebundle::LAYER, checked)?.is_none() {
         return Ok(());
     }
     let mut opening = Opening::new(path, options);
@@ -151,7 +151,10 @@ fn examine_container(
             let is_empty =
                 matches!(contents::find(&disk), Ok((None, volumes)) if volumes.is_empty());
             if is_empty && let Some((other, why)) = asif_directories::that_opens(&image)? {
-                problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
+                problems.add(
+                    Severity::Damage,
+                    Error::new(Kind::Corrupt, asif::LAYER, why),
+                );
                 *orphans = other.orphans()?;
                 *asif = Some(other.clone());
                 return Ok(other as _);
@@ -176,7 +179,10 @@ fn check_asif(
     let Some((other, why)) = asif_directories::that_loads(plain)? else {
         return asif::check(plain, problems, progress);
     };
-    problems.add(Severity::Damage, Error::new(Kind::Corrupt, "asif", why));
+    problems.add(
+        Severity::Damage,
+        Error::new(Kind::Corrupt, asif::LAYER, why),
+    );
     asif::check_with(plain, Some(other.directory().0), problems, progress)
 }
 

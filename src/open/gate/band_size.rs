@@ -64,7 +64,7 @@ pub(in crate::open) fn wrong_band_size(
                 what += &format!("{} ({})", one.assume, one.evidence);
             }
             Ok(Some(
-                Error::new(Kind::Corrupt, "sparse bundle", what).named("Info.plist"),
+                Error::new(Kind::Corrupt, sparsebundle::LAYER, what).named("Info.plist"),
             ))
         }
         // Without a key nothing decides.

@@ -9,7 +9,7 @@ use crate::container::sparsebundle::{self, BundleGeometry, ListState, name_of};
 use crate::decision::{Alternative, Assumptions, CopyChoice, Undecided};
 use crate::device::BlockDevice;
 use crate::open::staged_image::StagedImage;
-use crate::open::{Keys, LAYER, OpenOptions, find_volumes, staged_disk};
+use crate::open::{LAYER, OpenOptions, find_volumes, staged_disk};
 use crate::partition::gpt;
 use crate::progress::{Progress, Silent};
 use crate::store::{Staged, Store};
@@ -137,7 +137,7 @@ impl ListEvidence<'_> {
                 what,
                 alternatives: Vec::new(),
             }
-            .into_error("sparse bundle"));
+            .into_error(sparsebundle::LAYER));
         }
         self.decide(Recorded {
             geometries: &geometry,
@@ -427,7 +427,7 @@ impl ListEvidence<'_> {
                 usize::MAX - candidate.lists.iter().sum::<usize>(),
             )
         });
-        Err(undecided(&candidates, recorded, tried).into_error("sparse bundle"))
+        Err(undecided(&candidates, recorded, tried).into_error(sparsebundle::LAYER))
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn check_leftovers(
                 alternative(geometry.band_size, "the lists record it"),
             ],
         }
-        .into_error("sparse bundle"));
+        .into_error(sparsebundle::LAYER));
     }
     Err(Undecided {
         what: format!(
@@ -80,7 +80,7 @@ pub(crate) fn check_leftovers(
             evidence: found.description(),
         }],
     }
-    .into_error("sparse bundle"))
+    .into_error(sparsebundle::LAYER))
 }
 
 /// Refuses to shorten the disk of `bundle` to `len` bytes if that would remove what a file stores past
@@ -109,7 +109,7 @@ pub(crate) fn check_excess(bundle: &Bundle, len: u64, progress: &dyn Progress) -
             ),
             alternatives: Vec::new(),
         }
-        .into_error("sparse bundle")),
+        .into_error(sparsebundle::LAYER)),
     }
 }
 

@@ -12,7 +12,7 @@ use super::crypt::{ArchiveInfo, EncryptionInfo};
 use super::error::messages;
 use super::volume::{FoundVolumes, VolumeInfo};
 use crate::address::{redacted, shown};
-use crate::container::sparsebundle::{Bundle, USED_INSTEAD};
+use crate::container::sparsebundle::Bundle;
 use crate::error::Place;
 use crate::open::{Image, Layer};
 use crate::partition::{Map, Partition};
@@ -197,10 +197,7 @@ impl ImageInfo {
                 || error.part().is_some_and(is_list)
         };
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);
-        let said = self
-            .warnings
-            .iter()
-            .any(|warning| warning.contains(USED_INSTEAD));
+        let said = bundle.damaged_list().is_some();
         self.warnings
             .extend(lists.iter().filter(|_| !said).map(ToString::to_string));
         let mut problems = problems.into_iter();

@@ -9,7 +9,7 @@ use crate::address::shown;
 use crate::decision::Alternative;
 use crate::fs::{Loss, RepairStep};
 use crate::open::{Conclusion, Contents};
-use crate::ops::repair::{Repaired, VolumeLosses};
+use crate::ops::repair::{Outcome, Repaired, VolumeLosses};
 use crate::problem::{Problem, Severity};
 
 /// The result of a repair.
@@ -20,6 +20,9 @@ pub struct RepairInfo {
     pub dry_run: bool,
     /// `repaired`, `nothing_to_do`, `undecided`, `loss_refused`.
     pub outcome: String,
+    /// True if it stopped for a decision: nothing was written.
+    #[serde(skip)]
+    pub is_stopped: bool,
     /// Number of files restored by rolling back an interrupted repair first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back_files: Option<usize>,
@@ -114,6 +117,7 @@ impl RepairInfo {
             path: image,
             dry_run,
             outcome: code(done.outcome.name()),
+            is_stopped: matches!(done.outcome, Outcome::Undecided | Outcome::LossRefused),
             rolled_back_files: done.rolled_back.as_ref().map(|done| done.files),
             problems: serious(done.found.listed()),
             refused: done.refused.iter().map(ErrorInfo::new).collect(),

@@ -12,7 +12,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::describe::layer_facts;
-use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::{Access, BlockDevice};
 use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote};
 use crate::problem::Severity;
@@ -225,10 +224,7 @@ fn of_layer(layer: &str) -> (&'static str, &'static str) {
 /// Returns the cause for a bundle that opens with one of its lists only.
 fn damaged_list(path: &Path, layers: &[Layer]) -> Option<Cause> {
     let bundle = layers.iter().find_map(Layer::bundle)?;
-    let warning = bundle
-        .warnings()
-        .iter()
-        .find(|warning| warning.contains(USED_INSTEAD))?;
+    let warning = bundle.damaged_list()?;
     let name = path.display();
     let cause = Cause::new(
         "list-damaged",

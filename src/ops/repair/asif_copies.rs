@@ -68,7 +68,7 @@ impl LayerRepair<'_> {
                             evidence: then.description(),
                         }],
                     }
-                    .into_error("asif"),
+                    .into_error(asif::LAYER),
                     _ => error,
                 }
             });

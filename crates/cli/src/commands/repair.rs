@@ -206,7 +206,6 @@ fn write(
     output: &Output,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let is_stopped = matches!(&*report.outcome, "undecided" | "loss_refused");
     if let Some(files) = report.rolled_back_files {
         let verb = if report.dry_run {
             "would roll back"
@@ -223,7 +222,7 @@ fn write(
     };
     print("found", &texts(&report.problems))?;
     print(
-        match (report.dry_run, is_stopped) {
+        match (report.dry_run, report.is_stopped) {
             (true, _) => "would repair",
             (false, true) => "not repaired",
             (false, false) => "repaired",
@@ -289,7 +288,7 @@ fn write(
     {
         writeln!(out, "there is nothing to repair")?;
     }
-    if is_stopped {
+    if report.is_stopped {
         writeln!(
             out,
             "{}: nothing was changed",
