@@ -20,7 +20,7 @@ use crate::container::sparseimage::SparseImage;
 use crate::container::udif::Udif;
 use crate::crypt;
 use crate::device::BlockDevice;
-use crate::fs::{FileSystem, FileSystemMut};
+use crate::fs::{FileSystem, FileSystemMut, hfsplus};
 use crate::partition::Map;
 use crate::store::FileMode;
 
@@ -154,6 +154,26 @@ impl Image {
     pub fn volumes(&self) -> &[Volume] {
         let volumes = self.layers.iter().find_map(Layer::volumes);
         volumes.unwrap_or_default()
+    }
+
+    /// Returns the last transactions of all volumes, as text: as long as it is the same, no system
+    /// has changed a volume. `None` if they do not tell: there is no volume, or one is mounted,
+    /// damaged, or of a kind without such numbers.
+    pub fn last_transactions(&self) -> Option<String> {
+        let of_volume = |volume: &Volume| {
+            if volume.format.is_container() {
+                let container = volume.container().ok()?;
+                return Some(format!("apfs {}", container.checkpoints().first()?));
+            }
+            let (writes, changed) = hfsplus::last_change(&**volume.device()).ok()??;
+            Some(format!("hfs+ {writes} {changed}"))
+        };
+        let found: Vec<_> = self
+            .volumes()
+            .iter()
+            .map(of_volume)
+            .collect::<Option<_>>()?;
+        (!found.is_empty()).then(|| found.join(", "))
     }
 
     /// Returns true if a volume is read in an older state, because its newest is damaged.

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::open::{self, OpenOptions};
 use bandsaw::store::Store;
 use bandsaw::{Error, Kind};
@@ -83,7 +82,9 @@ impl Scrub {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let image = source::image(&self.bundle)?;
         let bundle = BundleFolder::open(Path::new(&image))?;
-        let transactions = transactions(Path::new(&image));
+        // Of an encrypted bundle, the transactions are not known.
+        let opened = open::open(Path::new(&image), &OpenOptions::default());
+        let transactions = opened.ok().and_then(|image| image.last_transactions());
         let from = self.from.as_deref();
         let from = from.map(|from| open::bundle_files(from, self.network_args.options()));
         let from = from.transpose()?;
@@ -136,34 +137,6 @@ impl Scrub {
         })?;
         conclude(&done.findings, &bundle)
     }
-}
-
-/// Returns the last transactions of all volumes in a bundle. `None` if they do not tell whether the bundle
-/// was changed: it is encrypted, or a volume is mounted, damaged, or of a kind without such numbers.
-fn transactions(path: &Path) -> Option<String> {
-    let image = open::open(path, &OpenOptions::default()).ok()?;
-    let mut found = Vec::new();
-    for volume in image.volumes() {
-        if volume.format.is_container() {
-            let container = volume.container().ok()?;
-            found.push(format!("apfs {}", container.checkpoints().first()?));
-        } else {
-            found.push(hfs_plus(&**image.disk(), volume.range.start)?);
-        }
-    }
-    (!found.is_empty()).then(|| found.join(", "))
-}
-
-/// Returns the number of changes that the header of an HFS+ volume counts, unless the volume is in use or was
-/// not unmounted. Source: docs/formats/hfsplus.md.
-fn hfs_plus(disk: &dyn BlockDevice, offset: u64) -> Option<String> {
-    let header = disk.read_vec(offset.checked_add(1024)?, 512).ok()?;
-    let word = |at: usize| Some(u32::from_be_bytes(*header.get(at..)?.first_chunk()?));
-    let is_header = matches!(header.get(..2)?, b"H+" | b"HX");
-    let was_unmounted = word(4)? & 0x100 != 0;
-    (is_header && was_unmounted).then_some(())?;
-    // Number of writes, and time of the last change.
-    Some(format!("hfs+ {} {}", word(68)?, word(20)?))
 }
 
 /// Returns the failure for the worst finding.

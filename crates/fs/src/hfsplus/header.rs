@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::layout::{
     HEADER_OFFSET, MasterDirectoryBlockRaw, NodeDescriptorRaw, SIGNATURE_HFS, SIGNATURE_HFS_PLUS,
     SIGNATURE_HFSX, VERSION_HFS_PLUS, VERSION_HFSX, VolumeHeader, VolumeHeaderRaw, node_kind,
+    volume_attributes,
 };
 use super::read_structure;
 use bandsaw_core::device::{BlockDevice, Slice};
@@ -37,6 +38,16 @@ pub fn probe(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
         None => probe_copy(device)?,
         found => found,
     })
+}
+
+/// Returns the number of writes that the header of an HFS+ volume counts, and the time of the last
+/// change in seconds since 1904. As long as both are the same, no system has changed the volume.
+/// `None`: `device` begins with no such header, or the volume is in use or was not unmounted.
+pub fn last_change(device: &dyn BlockDevice) -> Result<Option<(u32, u32)>> {
+    let header: VolumeHeaderRaw = read_structure(device, HEADER_OFFSET)?;
+    let is_header = matches!(header.signature.get(), SIGNATURE_HFS_PLUS | SIGNATURE_HFSX);
+    let was_unmounted = header.attributes.get() & volume_attributes::UNMOUNTED != 0;
+    Ok((is_header && was_unmounted).then(|| (header.write_count.get(), header.modify_date.get())))
 }
 
 /// Returns the format of the volume, judging only by the structures at the beginning of `device`.
