@@ -2,7 +2,7 @@
 
 use super::{LAYER, TOKEN};
 use crate::crypt::{
-    CipherBlocks, KeyMaterial, LockedHeader, Protection, Sectors, ZeroBlockMeaning,
+    self, CipherBlocks, KeyMaterial, LockedHeader, Protection, Sectors, ZeroBlockMeaning,
 };
 use crate::device::{Access, AfterDiscard, BlockDeviceExt};
 use crate::error::Place;
@@ -61,10 +61,11 @@ pub(super) fn read(store: &dyn Store) -> Result<Token> {
     }
     // A truncated header is an error: without it the bands would be read as plain data.
     let cut_short = match len {
-        0..8 => b"encrcdsa"
+        0..8 => crypt::HEADER_MAGIC
             .starts_with(&token.read_vec(0, to_usize(len))?)
             .then_some("header that they begin"),
-        _ => (token.read_array::<8>(len - 8)? == *b"cdsaencr").then_some("trailer at its end"),
+        _ => (token.read_array::<8>(len - 8)? == crypt::TRAILER_MAGIC)
+            .then_some("trailer at its end"),
     };
     match cut_short {
         Some(what) => Err(Error::corrupt(

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use self::chunks::Chunks;
 use self::contents::ChunkReader;
 use self::index::{disk_len, parse_tables, read_resources, read_trailer};
+pub(crate) use self::layout::find_trailer;
 use self::layout::{KOLY_MAGIC, KOLY_SIZE, Koly, RunKind, Table};
 use self::set::Fork;
 use super::{Format, SECTOR};

@@ -184,9 +184,7 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
     let len = file.info().len;
     let start = len.saturating_sub(TAIL);
     let tail = file.read_vec(start, (len - start) as usize)?;
-    let mark = b"koly\0\0\0\x04\0\0\x02\0";
-    let found = tail.windows(mark.len()).rposition(|window| window == mark);
-    Ok(found
+    Ok(udif::find_trailer(&tail)
         .map(|at| start + at as u64 + udif::TRAILER)
         .filter(|end| *end < len))
 }

@@ -46,6 +46,11 @@ pub use sectors::Sectors;
 pub use wrap::{unwrap_key, wrap_key};
 pub use xts::{Xts, decrypt_xts_unit, encrypt_xts_unit};
 
+/// The first bytes of an encrypted image of version 2.
+pub const HEADER_MAGIC: [u8; 8] = layout::MAGIC_V2;
+/// The last bytes of an encrypted image of version 1.
+pub const TRAILER_MAGIC: [u8; 8] = layout::MAGIC_V1;
+
 /// Sources of the layouts, which declare the fields that tests damage one by one.
 #[cfg(feature = "testing")]
 pub const LAYOUTS: [&str; 2] = [

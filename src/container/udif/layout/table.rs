@@ -13,6 +13,8 @@ const MISH: &str = "udif block table";
 /// Maximum number of sectors of a disk: its length in bytes must fit 63 bits.
 pub(crate) const MAX_SECTORS: u64 = (1 << 63) / 512;
 
+const MISH_MAGIC: [u8; 4] = *b"mish";
+
 /// The header of a block table, followed by its runs.
 ///
 /// Source: images of hdiutil in keramics and john-samples (docs/formats/udif.md §4).
@@ -131,7 +133,7 @@ impl Table {
                 ),
             );
         };
-        if raw.magic != *b"mish" || raw.version.get() != 1 {
+        if raw.magic != MISH_MAGIC || raw.version.get() != 1 {
             return damaged(0, "expected the signature mish and version 1".into());
         }
         let Ok((runs, _)) =
@@ -225,7 +227,7 @@ impl MishRaw {
         runs: u32,
     ) -> Self {
         Self {
-            magic: *b"mish",
+            magic: MISH_MAGIC,
             version: 1.into(),
             first_sector: first_sector.into(),
             sector_count: sectors.into(),

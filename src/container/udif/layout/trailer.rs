@@ -46,6 +46,13 @@ pub(crate) const KOLY_SIZE: u64 = 512;
 pub(crate) const KOLY_MAGIC: [u8; 4] = *b"koly";
 const _: () = assert!(size_of::<KolyRaw>() as u64 == KOLY_SIZE);
 
+/// Returns the offset of the last trailer in `bytes`, found by its first three fields.
+pub(crate) fn find_trailer(bytes: &[u8]) -> Option<usize> {
+    let (version, size) = (4_u32, narrow::<u32>(KOLY_SIZE));
+    let mark = [KOLY_MAGIC, version.to_be_bytes(), size.to_be_bytes()].concat();
+    bytes.windows(mark.len()).rposition(|window| window == mark)
+}
+
 impl KolyRaw {
     /// Returns a copy with a list of resources at `list`, and without a resource fork and a code
     /// signature.
