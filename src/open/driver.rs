@@ -204,7 +204,7 @@ impl Driver for IsoDriver {
     }
 }
 
-/// FAT, which is only read.
+/// FAT, which is not changed.
 #[derive(Debug)]
 struct FatDriver;
 
@@ -262,7 +262,7 @@ impl Driver for FatDriver {
     }
 }
 
-/// exFAT, which is only read.
+/// exFAT, which is not changed.
 #[derive(Debug)]
 struct ExFatDriver;
 

@@ -161,7 +161,7 @@ fn add(
             return Err(Error::new(
                 Kind::Cancelled,
                 LAYER,
-                "nobody takes the archive",
+                "the client has disconnected",
             ));
         }
         let now = usize::try_from(length - at)

@@ -243,10 +243,7 @@ fn make_folder(target: &Path) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             match fs::symlink_metadata(target) {
                 Ok(meta) if meta.is_dir() => Ok(false),
-                _ => Err(Error::conflict(
-                    LAYER,
-                    "already exists, and is not a folder",
-                )),
+                _ => Err(Error::conflict(LAYER, "already exists and is not a folder")),
             }
         }
         Err(error) => Err(Error::io(LAYER, "create folder", error)),

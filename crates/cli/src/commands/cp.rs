@@ -135,7 +135,7 @@ impl Cp {
                         false => {
                             return Err(Failure::usage(
                                 "cp",
-                                "source and target are in the same image",
+                                "cannot copy between volumes of one image",
                             )
                             .hint("copy to the host first"));
                         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, is_zero};
 use bandsaw_core::{Error, Result};
 use uuid::Uuid;
-use zerocopy::{FromBytes, Immutable, KnownLayout};
+use zerocopy::FromBytes;
 use zeroize::Zeroizing;
 
 use super::LAYER;
@@ -119,7 +119,7 @@ impl Member {
             return Ok(None);
         };
         let (raw, _) = LabelRaw::read_from_prefix(&bytes[BLOCK_HEADER..])
-            .map_err(|_| corrupt("a label is too short"))?;
+            .map_err(|_| corrupt("a label is truncated"))?;
         let (place, list_place) = (raw.descriptor.get(), raw.list.get());
         let most = self.header.label_size.get().min(64 << 20);
         let list_len = raw.list_len.get().min(1 << 20);
@@ -139,7 +139,7 @@ impl Member {
             return Ok(None);
         };
         let descriptor = DescriptorRaw::read_from_bytes(&descriptor?)
-            .map_err(|_| corrupt("a label is too short"))?;
+            .map_err(|_| corrupt("a label is truncated"))?;
         let list = list?;
         // The test image of cryptsetup has zeros in place of the list.
         let list = match is_zero(&list) {

@@ -170,7 +170,7 @@ impl Metadata {
             return Ok(None);
         };
         let (raw, _) = VolumeRaw::read_from_prefix(&block[BLOCK_HEADER..])
-            .map_err(|_| corrupt("a logical volume is too short"))?;
+            .map_err(|_| corrupt("the record of a logical volume is truncated"))?;
         let list = part(block, raw.list.get(), raw.list_len.get())?;
         Ok(Some((raw, Value::parse(&inflated(list, raw.len.get())?)?)))
     }
@@ -182,7 +182,7 @@ impl Metadata {
             return Ok(None);
         };
         let (raw, _) = FamilyRaw::read_from_prefix(&block[BLOCK_HEADER..])
-            .map_err(|_| corrupt("a family of logical volumes is too short"))?;
+            .map_err(|_| corrupt("the record of a family of logical volumes is truncated"))?;
         let mut list = part(block, raw.list.get(), raw.list_len.get())?.to_vec();
         let mut next = raw.next.get();
         // Every part has its own block, so that a circle would exceed their number.
@@ -196,11 +196,11 @@ impl Metadata {
                 .object(kind::CONTINUED, next)
                 .ok_or_else(|| corrupt("a part of a property list is missing"))?;
             let (raw, bytes) = ContinuedRaw::read_from_prefix(more)
-                .map_err(|_| corrupt("a part of a property list is too short"))?;
+                .map_err(|_| corrupt("a part of a property list is truncated"))?;
             let bytes = usize::try_from(raw.len.get())
                 .ok()
                 .and_then(|len| bytes.get(..len))
-                .ok_or_else(|| corrupt("a part of a property list is too long"))?;
+                .ok_or_else(|| corrupt("a part of a property list is longer than its block"))?;
             list.extend(bytes);
             next = raw.next.get();
         }

@@ -75,6 +75,9 @@ impl Record {
     }
 }
 
+/// The message for a file that is not the one of its manifest.
+const CHANGED: &str = "checksum mismatch: the file in the bucket changed after it was sent";
+
 fn corrupt(why: &'static str, name: &str) -> Error {
     Error::new(Kind::Corrupt, LAYER, why).named(name)
 }
@@ -348,7 +351,7 @@ pub fn receive_from_bucket(
             id: id.clone(),
             manifest: manifest.clone(),
             open: &|name| snapshot.open(name, Open::Read),
-            damaged: &|name| corrupt("the file in the bucket is not as it was sent", name),
+            damaged: &|name| corrupt(CHANGED, name),
         };
         source.send(&known, output, progress)
     };

@@ -365,10 +365,10 @@ impl Incoming<'_> {
             for name in &bad {
                 store.remove(&self.within(name))?;
             }
-            return Err(
-                damaged("a file is not as it was sent, or rotted in an earlier state")
-                    .named(first.clone()),
-            );
+            return Err(damaged(
+                "checksum mismatch: the file changed after it was sent, or in an earlier state",
+            )
+            .named(first.clone()));
         }
         manifest.put(store, &format!("{}/", self.part))?;
         // Also the names that an earlier run changed.

@@ -102,7 +102,11 @@ impl Search<'_> {
             let fs = self.fs;
             fs.list(id, &mut |Entry { name, attributes }| {
                 if self.sink.is_closed() {
-                    return Err(Error::new(Kind::Cancelled, "search", "nobody waits for it"));
+                    return Err(Error::new(
+                        Kind::Cancelled,
+                        "search",
+                        "the client has disconnected",
+                    ));
                 }
                 let is_folder = attributes.kind == FileKind::Folder;
                 if name.to_lowercase().contains(&self.wanted) {

@@ -69,7 +69,7 @@ impl Volume {
         );
         let names = self.snapshot_tree()?;
         if names.reader()?.get(&Key::Record(key), |_| ())?.is_some() {
-            return Err(Error::conflict(LAYER, "there is a snapshot of this name").named(name));
+            return Err(Error::conflict(LAYER, "the snapshot already exists").named(name));
         }
         self.begin_empty()?;
         if self.space.free() < self.needed() + BLOCKS {

@@ -125,7 +125,9 @@ impl ExFatPlan {
             len = missing
                 .checked_mul(geometry.cluster_size)
                 .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
-                .ok_or_else(|| Error::limit(LAYER, "the files are too large for a volume"))?;
+                .ok_or_else(|| {
+                    Error::limit(LAYER, "the files need a volume of more than 2^64 bytes")
+                })?;
         }
         let wanted = (len + room(len)).next_multiple_of(4096);
         // The larger volume has larger clusters, in which the files may need more.
