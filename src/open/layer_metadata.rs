@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::LAYER;
 use crate::address::redacted;
 use crate::container::asif::{Asif, Metadata};
-use crate::container::stack::{Identity, Link, Role};
+use crate::container::stack::{ChainLink, Identity, Role};
 use crate::fs::Timestamp;
 use crate::{Error, Result};
 
@@ -142,7 +142,7 @@ pub struct LayerFile {
 }
 
 impl LayerFile {
-    pub(crate) fn link(&self) -> Link {
+    pub(crate) fn link(&self) -> ChainLink {
         let layer = self.image.layer();
         let next_parent = commit(&self.image.metadata()).map(|commit| commit.parent);
         let identity = Identity {
@@ -151,7 +151,7 @@ impl LayerFile {
             next_parent,
             is_cache: layer.is_cache,
         };
-        Link {
+        ChainLink {
             name: self.path.display().to_string(),
             identity,
         }

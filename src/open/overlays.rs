@@ -20,7 +20,7 @@ use crate::container::SECTOR;
 use crate::container::asif::{self, Asif, LayerKind};
 use crate::container::overlay::Overlay;
 use crate::container::sparsebundle::Bundle;
-use crate::container::stack::{Identity, Link, Role, Stack, check_chain};
+use crate::container::stack::{ChainLink, Identity, Role, Stack, check_chain};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::size::narrow;
 use crate::store::{FileMode, LocalFile, Lock, Open};
@@ -51,7 +51,7 @@ pub struct LayerOptions {
 pub(crate) struct LowerDisk {
     pub(crate) disk: Arc<dyn BlockDevice>,
     /// All images of it from the bottom.
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Vec<ChainLink>,
     /// The layers of its image.
     pub(crate) layers: Vec<Layer>,
     /// The sparse bundle, if it is one without layers over it.
@@ -146,7 +146,7 @@ impl LowerDisk {
         let top = layers.iter().find_map(Layer::asif).cloned();
         let bundle = layers.iter().find_map(Layer::bundle).cloned();
         let uuid = top.as_ref().map_or_else(Uuid::nil, |image| image.uuid());
-        let link = Link {
+        let link = ChainLink {
             name: redacted(&path.display().to_string()).into_owned(),
             identity: Identity {
                 uuid,

@@ -9,7 +9,7 @@ use bandsaw::{Error, Kind, Result};
 
 use crate::hashing::{self, Hashes};
 use crate::record::{ExtentRecord, FileRecord, VolumeRecord, XattrRecord};
-use crate::walk::Walked;
+use crate::walk::WalkedObject;
 
 /// Maximum number of extents that are listed, so that a record has a limited length.
 const MAX_EXTENTS: usize = 100_000;
@@ -37,7 +37,7 @@ impl<'a> Describer<'a> {
     /// Returns the record of an object, and the first reason why it is incomplete.
     pub(crate) fn describe(
         &mut self,
-        walked: Walked<'_>,
+        walked: WalkedObject<'_>,
         progress: &dyn Progress,
     ) -> Result<(FileRecord, Option<Error>)> {
         let of = walked.attributes;

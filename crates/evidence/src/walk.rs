@@ -14,7 +14,7 @@ pub(crate) const MAX_DEPTH: usize = 1024;
 
 /// An object of a walk.
 #[derive(Debug)]
-pub(crate) struct Walked<'a> {
+pub(crate) struct WalkedObject<'a> {
     /// Path from the root of the volume; `/` for the root itself.
     pub(crate) path: &'a str,
     pub(crate) attributes: &'a Attributes,
@@ -36,7 +36,7 @@ pub(crate) fn sorted(fs: &dyn FileSystem, folder: NodeId) -> Result<Vec<Entry>> 
 pub(crate) fn walk(
     fs: &dyn FileSystem,
     progress: &dyn Progress,
-    each: &mut dyn FnMut(Walked<'_>) -> Result<()>,
+    each: &mut dyn FnMut(WalkedObject<'_>) -> Result<()>,
 ) -> Result<()> {
     let root = fs.attributes(fs.root())?;
     let mut seen = HashSet::new();
@@ -60,7 +60,7 @@ pub(crate) fn walk(
             }
             levels.extend(enter(fs, &path, &of, &mut seen, each)?);
         } else {
-            each(Walked {
+            each(WalkedObject {
                 path: &path,
                 attributes: &of,
                 unlisted: None,
@@ -77,7 +77,7 @@ fn enter(
     path: &str,
     attributes: &Attributes,
     seen: &mut HashSet<NodeId>,
-    each: &mut dyn FnMut(Walked<'_>) -> Result<()>,
+    each: &mut dyn FnMut(WalkedObject<'_>) -> Result<()>,
 ) -> Result<Option<(String, IntoIter<Entry>)>> {
     let is_repeated = !seen.insert(attributes.id);
     let listed = match is_repeated {
@@ -89,7 +89,7 @@ fn enter(
         Err(error) if error.kind() == Kind::Cancelled => return Err(error),
         Err(error) => (Vec::new(), Some(error)),
     };
-    each(Walked {
+    each(WalkedObject {
         path: if path.is_empty() { "/" } else { path },
         attributes,
         unlisted,

@@ -9,7 +9,7 @@ use crate::buffers::Buffers;
 use crate::channel::Channel;
 use crate::events::{Event, EventReceiver, Throttle};
 use crate::export::Export;
-use crate::handshake::Negotiated;
+use crate::handshake::NegotiatedOptions;
 use crate::known_data::KnownData;
 use crate::latency::LatencyMean;
 use crate::layout::{Command, MAX_PAYLOAD, Request, errno, error_chunk, flag, simple_reply};
@@ -51,11 +51,11 @@ impl ErrorReply {
 impl Connection {
     pub(crate) fn new(
         channel: Arc<Channel>,
-        agreement: Negotiated,
+        agreement: NegotiatedOptions,
         events: Arc<dyn EventReceiver>,
         throttle: Arc<Throttle>,
     ) -> Self {
-        let Negotiated {
+        let NegotiatedOptions {
             export,
             structured,
             contexts,

@@ -17,7 +17,7 @@ const MAX_DATA: usize = 64 << 10;
 
 /// Result of the negotiation.
 #[derive(Debug)]
-pub(crate) struct Negotiated {
+pub(crate) struct NegotiatedOptions {
     pub(crate) export: Arc<Export>,
     /// True if structured replies were negotiated.
     pub(crate) structured: bool,
@@ -67,7 +67,7 @@ impl<'a> Handshake<'a> {
     }
 
     /// Runs the handshake; `None` if the client ended it without choosing an export.
-    pub(crate) fn run(mut self) -> io::Result<Option<Negotiated>> {
+    pub(crate) fn run(mut self) -> io::Result<Option<NegotiatedOptions>> {
         let mut hello = GREETING_MAGIC.to_be_bytes().to_vec();
         hello.extend(OPTION_MAGIC.to_be_bytes());
         hello.extend((greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES).to_be_bytes());
@@ -86,7 +86,7 @@ impl<'a> Handshake<'a> {
                 NextStep::Transmission(export) => {
                     let contexts =
                         self.structured && self.context_for.as_deref() == Some(export.name());
-                    return Ok(Some(Negotiated {
+                    return Ok(Some(NegotiatedOptions {
                         export,
                         structured: self.structured,
                         contexts,

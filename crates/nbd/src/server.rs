@@ -21,7 +21,7 @@ use crate::channel::{Channel, Encryption};
 use crate::connection::Connection;
 use crate::events::{Event, EventReceiver, Throttle};
 use crate::export::{Export, Exports};
-use crate::handshake::{Handshake, Negotiated};
+use crate::handshake::{Handshake, NegotiatedOptions};
 use crate::listener::Listener;
 use crate::socket::Socket;
 #[cfg(feature = "tls")]
@@ -191,7 +191,7 @@ impl Server {
             self.transmit(
                 &channel,
                 "the kernel".into(),
-                Negotiated {
+                NegotiatedOptions {
                     export,
                     structured: false,
                     contexts: false,
@@ -289,7 +289,7 @@ impl Server {
         self.unregister(number);
     }
 
-    fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: Negotiated) {
+    fn transmit(&self, channel: &Arc<Channel>, client: String, agreement: NegotiatedOptions) {
         let (events, throttle) = (&self.0.options.events, &self.0.throttle);
         events.on_event(&Event::Connected {
             client: client.clone(),
@@ -308,7 +308,7 @@ impl Server {
         });
     }
 
-    fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<Negotiated>> {
+    fn shake_hands(&self, number: u64, channel: &Channel) -> io::Result<Option<NegotiatedOptions>> {
         let limits = &self.0.options.limits;
         channel.socket().prepare()?;
         channel.socket().limit_writes(Some(limits.handshake_time))?;

@@ -79,7 +79,7 @@ const HEAD_LINK_AT: u64 = 0x14;
 
 /// The parsed first node, without its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct HeaderPrefix {
     pub(super) sectors_per_band: u32,
     /// Length of the disk in sectors, at least 1.
     pub(super) sectors: u64,
@@ -90,7 +90,7 @@ pub(super) struct Head {
     pub(super) other_sectors: Option<u32>,
 }
 
-impl Head {
+impl HeaderPrefix {
     pub(super) fn parse(raw: &HeadRaw) -> Result<Self> {
         if raw.magic != MAGIC {
             return Err(Error::corrupt(
@@ -276,7 +276,7 @@ mod tests {
     /// The vector of §7: a disk of 64 KiB with one band.
     #[test]
     fn a_header_by_macos() {
-        let mut raw = Head::blank(2048, 128);
+        let mut raw = HeaderPrefix::blank(2048, 128);
         raw.slots[0] = Label::of(BandIndex(0)).into();
         let expected = [
             "73707273 00000003 00000800 00000001 00000080 0000000000000000 0000000000000080",
@@ -288,10 +288,10 @@ mod tests {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         assert_eq!(found, expected);
-        let head = Head::parse(&raw).unwrap();
+        let head = HeaderPrefix::parse(&raw).unwrap();
         assert_eq!(
             head,
-            Head {
+            HeaderPrefix {
                 sectors_per_band: 2048,
                 sectors: 128,
                 next: 0,
@@ -304,9 +304,9 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let refused = |change: fn(&mut HeadRaw)| {
-            let mut raw = Head::blank(2048, 128);
+            let mut raw = HeaderPrefix::blank(2048, 128);
             change(&mut raw);
-            Head::parse(&raw).unwrap_err().kind()
+            HeaderPrefix::parse(&raw).unwrap_err().kind()
         };
         use crate::Kind::{Corrupt, Unsupported};
         assert_eq!(refused(|raw| raw.magic = *b"sprz"), Corrupt);
@@ -322,15 +322,19 @@ mod tests {
 
     #[test]
     fn only_the_low_half_of_an_old_size() {
-        let mut raw = Head::blank(2048, 128);
+        let mut raw = HeaderPrefix::blank(2048, 128);
         raw.size.sectors = U64::ZERO;
-        assert_eq!(Head::parse(&raw).unwrap().sectors, 128);
+        assert_eq!(HeaderPrefix::parse(&raw).unwrap().sectors, 128);
         assert_eq!(
-            Head::parse(&Head::blank(2048, 1 << 40)).unwrap().sectors,
+            HeaderPrefix::parse(&HeaderPrefix::blank(2048, 1 << 40))
+                .unwrap()
+                .sectors,
             1 << 40
         );
         assert_eq!(
-            Head::parse(&Head::blank(1, 1 << 40)).unwrap_err().kind(),
+            HeaderPrefix::parse(&HeaderPrefix::blank(1, 1 << 40))
+                .unwrap_err()
+                .kind(),
             Kind::Limit
         );
     }

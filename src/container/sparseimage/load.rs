@@ -3,7 +3,9 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::layout::{BandIndex, Head, HeadRaw, Label, NODE, NextRaw, Slot, slot_at, slots_of};
+use super::layout::{
+    BandIndex, HeadRaw, HeaderPrefix, Label, NODE, NextRaw, Slot, slot_at, slots_of,
+};
 use super::table::{MAX_SLOTS, Table};
 use super::{LAYER, SECTOR};
 use crate::device::{BlockDevice, regions};
@@ -45,7 +47,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     }
     let mut raw = HeadRaw::read_from_bytes(&[0; to_usize(NODE)]).map_err(|_| short(0))?;
     file.read_at(0, raw.as_mut_bytes())?;
-    let head = Head::parse(&raw)?;
+    let head = HeaderPrefix::parse(&raw)?;
     if !head.usual_flags {
         findings.report(
             Severity::Note,

@@ -27,7 +27,9 @@ use std::sync::atomic::AtomicBool;
 
 use zerocopy::IntoBytes;
 
-use self::layout::{BandIndex, Head, Label, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE, Slot};
+use self::layout::{
+    BandIndex, HeaderPrefix, Label, MAX_BANDS_OF_DISK, MAX_SECTORS_PER_BAND, NODE, Slot,
+};
 use self::table::{MAX_SLOTS, Table};
 use super::{BandSizes, Orphan, SECTOR, check_len};
 use crate::device::units::UnitLocks;
@@ -125,7 +127,7 @@ impl SparseImage {
         file.set_len(NODE, AfterDiscard::Zeros)?;
         file.write_at(
             0,
-            Head::blank(sectors_per_band, options.len / SECTOR).as_bytes(),
+            HeaderPrefix::blank(sectors_per_band, options.len / SECTOR).as_bytes(),
         )?;
         file.flush()?;
         Ok(Self::over(file, Table::blank(band_size, options.len)))

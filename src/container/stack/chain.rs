@@ -22,7 +22,7 @@ pub struct Identity {
 
 /// An image of a stack, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct ChainLink {
     /// Its file name.
     pub name: String,
     /// Its UUIDs and role.
@@ -33,7 +33,7 @@ pub struct Link {
 ///
 /// [`Kind::NotFound`]: the first is itself a layer, and the image below it is missing.
 /// [`Kind::Conflict`]: a layer was made above another image, or the image below was changed since.
-pub fn check_chain(links: &[Link]) -> Result<()> {
+pub fn check_chain(links: &[ChainLink]) -> Result<()> {
     if let Some(base) = links
         .first()
         .filter(|base| base.identity.is_cache || !base.identity.parent.is_nil())
@@ -61,7 +61,7 @@ pub fn check_chain(links: &[Link]) -> Result<()> {
     Ok(())
 }
 
-fn check_pair(below: &Link, layer: &Link) -> Result<()> {
+fn check_pair(below: &ChainLink, layer: &ChainLink) -> Result<()> {
     let Identity {
         parent,
         next_parent,
@@ -94,13 +94,13 @@ fn check_pair(below: &Link, layer: &Link) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn link(name: &str, uuid: u128, parent: u128) -> Link {
+    fn link(name: &str, uuid: u128, parent: u128) -> ChainLink {
         let identity = Identity {
             uuid: Uuid::from_u128(uuid),
             parent: Uuid::from_u128(parent),
             ..Identity::default()
         };
-        Link {
+        ChainLink {
             name: name.to_owned(),
             identity,
         }

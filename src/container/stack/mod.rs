@@ -22,7 +22,7 @@ use crate::size::to_usize;
 use crate::sync::RwLock;
 use crate::{Error, Reason, Result};
 
-pub use self::chain::{Identity, Link, check_chain};
+pub use self::chain::{ChainLink, Identity, check_chain};
 
 const LAYER: &str = "stack";
 /// Maximum number of layers above a base; each is an open file.

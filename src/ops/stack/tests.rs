@@ -8,7 +8,7 @@ use super::*;
 use crate::Kind;
 use crate::container::Format;
 use crate::container::asif::{Asif, AsifOptions, LayerKind};
-use crate::container::stack::{Identity, Link, Stack, check_chain};
+use crate::container::stack::{ChainLink, Identity, Stack, check_chain};
 use crate::device::Memory;
 use crate::open::NewMode;
 use crate::open::overlays::LowerDisk;
@@ -64,7 +64,7 @@ fn job<'a>(base: &Arc<Asif>, layer: &LayerFile, progress: &'a dyn Progress) -> C
         uuid: base.uuid(),
         ..Identity::default()
     };
-    let links = vec![Link {
+    let links = vec![ChainLink {
         name: "base".to_owned(),
         identity,
     }];
@@ -93,7 +93,7 @@ fn shown(base: &Arc<Asif>, layer: &LayerFile) -> Vec<u8> {
         ..Identity::default()
     };
     check_chain(&[
-        Link {
+        ChainLink {
             name: "base".to_owned(),
             identity,
         },

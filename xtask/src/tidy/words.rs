@@ -428,7 +428,7 @@ fn has_messages(path: &str) -> bool {
 fn type_name(code: &str) -> Option<&str> {
     let mut words = code
         .split_whitespace()
-        .skip_while(|word| word.starts_with("pub"));
+        .skip_while(|word| word.starts_with("pub") || word.ends_with(')')); // `pub(in path)`
     let keyword = words.next()?;
     if !["struct", "enum", "trait", "union"].contains(&keyword) {
         return None;
@@ -585,7 +585,7 @@ mod tests {
         let mut files = vec![file("src/a.rs"), file("src/b.rs"), file("src/c.rs")];
         files.push(file("crates/cli/src/a.rs"));
         assert!(check_types(&files).is_empty());
-        files.push(file("src/d.rs"));
+        files.push(text("src/d.rs", "//! A.\npub(in crate::a) struct Row {}\n"));
         assert_eq!(check_types(&files).len(), 4);
     }
 

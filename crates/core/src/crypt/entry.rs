@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, IntoBytes, transmute};
 use super::keys::{Derivation, KeyMaterial, KeyWrap, random};
 use super::layout::{
     DIRECTORY_SIZE, DirectoryRaw, Header, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE,
-    PUBLIC_KEY, PUBLIC_KEY_SIZE, Passphrase, PassphraseRaw, PublicKey, PublicKeyRaw,
+    PUBLIC_KEY, PUBLIC_KEY_SIZE, PassphraseEntry, PassphraseRaw, PublicKeyEntry, PublicKeyRaw,
 };
 use super::public_key::Certificate;
 use super::secret::Secret;
@@ -74,8 +74,8 @@ pub(super) struct KeyEntry {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
-    Passphrase(Passphrase),
-    PublicKey(PublicKey),
+    Passphrase(PassphraseEntry),
+    PublicKey(PublicKeyEntry),
     /// Unsupported, with the reason.
     Unknown(Kind, String),
 }
@@ -136,7 +136,7 @@ impl KeyEntry {
     }
 
     /// Returns the contents for a private key, with the number of the entry.
-    pub(super) fn public_key(&self, number: usize) -> Option<(usize, &PublicKey)> {
+    pub(super) fn public_key(&self, number: usize) -> Option<(usize, &PublicKeyEntry)> {
         match &self.content {
             Content::PublicKey(entry) => Some((number, entry)),
             _ => None,
@@ -190,7 +190,7 @@ impl Content {
                 bytes.resize(to_usize(PASSPHRASE_SIZE), 0);
                 let raw = PassphraseRaw::ref_from_bytes(&bytes)
                     .map_err(|_| short("a passphrase", found, PASSPHRASE_SIZE))?;
-                Passphrase::parse(raw, at).map(Self::Passphrase)
+                PassphraseEntry::parse(raw, at).map(Self::Passphrase)
             }
             PUBLIC_KEY => {
                 let mut bytes = bytes(PUBLIC_KEY_SIZE)?;
@@ -198,7 +198,7 @@ impl Content {
                 bytes.resize(to_usize(PUBLIC_KEY_SIZE), 0);
                 let raw = PublicKeyRaw::ref_from_bytes(&bytes)
                     .map_err(|_| short("a public key", found, PUBLIC_KEY_SIZE))?;
-                PublicKey::parse(raw, at).map(Self::PublicKey)
+                PublicKeyEntry::parse(raw, at).map(Self::PublicKey)
             }
             other => Err(Error::unsupported(
                 LAYER,
@@ -223,7 +223,7 @@ impl NewKeySlot {
                 let mut iv = vec![0; 8];
                 random(&mut iv)?;
                 let blob = derivation.derive(passphrase, *wrap)?.wrap(&iv, keys);
-                let entry = Passphrase {
+                let entry = PassphraseEntry {
                     iterations: *iterations,
                     salt: derivation.salt,
                     wrap: *wrap,

@@ -9,8 +9,8 @@ use super::hmac::HmacKey;
 use super::keys::{Derivation, KeyMaterial, KeyWrap, MAX_ITERATIONS, random};
 use super::layout::{
     DATA_OFFSET_512, DATA_OFFSET_4096, DIRECTORY_SIZE, DirectoryRaw, ENTRIES_AT, HEADER_SIZE,
-    Header, HeaderRaw, MAGIC_V1, MAGIC_V2, MAX_ENTRIES, PASSPHRASE_SIZE, Passphrase, TRAILER_SIZE,
-    Trailer, TrailerRaw,
+    Header, HeaderRaw, MAGIC_V1, MAGIC_V2, MAX_ENTRIES, PASSPHRASE_SIZE, PassphraseEntry,
+    TRAILER_SIZE, Trailer, TrailerRaw,
 };
 use super::public_key::{Certificate, PrivateKey};
 use super::secret::Secret;
@@ -436,7 +436,7 @@ impl Protection {
 /// Returns the passphrase entries to try, with their numbers, and the number of omitted ones. The
 /// sum of their iterations is limited, so that many entries cannot cause minutes of computation;
 /// those with few iterations come first.
-fn within_iterations(entries: &[KeyEntry]) -> (Vec<(usize, &Passphrase)>, usize) {
+fn within_iterations(entries: &[KeyEntry]) -> (Vec<(usize, &PassphraseEntry)>, usize) {
     let mut found: Vec<_> = entries
         .iter()
         .enumerate()
@@ -447,7 +447,7 @@ fn within_iterations(entries: &[KeyEntry]) -> (Vec<(usize, &Passphrase)>, usize)
         .collect();
     found.sort_by_key(|(_, entry)| entry.iterations);
     let mut sum = 0;
-    let fits = |(_, entry): &(usize, &Passphrase)| {
+    let fits = |(_, entry): &(usize, &PassphraseEntry)| {
         sum += u64::from(entry.iterations);
         sum <= u64::from(MAX_ITERATIONS)
     };

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::keys::KeyMaterial;
-use super::layout::PublicKey;
+use super::layout::PublicKeyEntry;
 #[cfg(feature = "certificates")]
 use super::rsa_keys::{PrivateHalf, PublicHalf};
 #[cfg(not(feature = "certificates"))]
@@ -37,9 +37,9 @@ impl Certificate {
     }
 
     /// Wraps the keys for the owner of the private key.
-    pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<PublicKey> {
+    pub(super) fn wrap(&self, keys: &KeyMaterial) -> Result<PublicKeyEntry> {
         #[cfg(feature = "certificates")]
-        return Ok(PublicKey::new(self.id, self.key.encrypt(keys)?));
+        return Ok(PublicKeyEntry::new(self.id, self.key.encrypt(keys)?));
         #[cfg(not(feature = "certificates"))]
         Err(without(keys))
     }
@@ -77,7 +77,7 @@ impl PrivateKey {
     }
 
     /// Unwraps the keys of an entry; `None` if it is for another key.
-    pub(super) fn unwrap(&self, entry: &PublicKey, bits: u32) -> Result<Option<KeyMaterial>> {
+    pub(super) fn unwrap(&self, entry: &PublicKeyEntry, bits: u32) -> Result<Option<KeyMaterial>> {
         #[cfg(feature = "certificates")]
         return self.key.decrypt(&entry.blob, bits);
         #[cfg(not(feature = "certificates"))]

@@ -25,7 +25,7 @@ pub(crate) use directory::{DirectoryPlace, DirectoryReader, ENTRY_LEN};
 pub(crate) use findings::{ClusterFindings, path_of};
 pub(crate) use name::{same_but_case, shown};
 pub(crate) use owners::{ClusterOwners, OwnedClusters};
-pub(crate) use table::{AllocationTable, EntryWidth, Link};
+pub(crate) use table::{AllocationTable, EntryWidth, TableEntry};
 
 /// Number of the first cluster.
 pub(crate) const FIRST: u64 = 2;
@@ -96,8 +96,8 @@ impl ClusterSpace {
     /// Returns the cluster after `cluster` in its chain; `None` if it is the last.
     pub(crate) fn next(&self, cluster: u64) -> Result<Option<u64>> {
         match self.table.link(cluster)? {
-            Link::Next(next) => Ok(Some(next)),
-            Link::End => Ok(None),
+            TableEntry::Next(next) => Ok(Some(next)),
+            TableEntry::End => Ok(None),
             link => Err(self.corrupt(format!("the chain leads from cluster {cluster} to {link}"))),
         }
     }

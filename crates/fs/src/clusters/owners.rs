@@ -4,7 +4,7 @@ use bandsaw_core::device::zeros;
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
 
-use super::{ClusterSpace, DirectoryPlace, FIRST, Link};
+use super::{ClusterSpace, DirectoryPlace, FIRST, TableEntry};
 
 /// A bit for each cluster, set if something owns it.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl ClusterOwners {
             }
             owned.count += 1;
             at = match space.table.link(at)? {
-                Link::Next(next) => next,
-                Link::End => return Ok(owned),
+                TableEntry::Next(next) => next,
+                TableEntry::End => return Ok(owned),
                 link => {
                     owned.problem = fault(format!("the chain leads from cluster {at} to {link}"));
                     return Ok(owned);

@@ -85,7 +85,7 @@ impl EntryWidth {
 
 /// The state of a cluster by its entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum TableEntry {
     Free,
     /// The next cluster of the file, which the volume has.
     Next(u64),
@@ -97,7 +97,7 @@ pub(crate) enum Link {
     Outside(u32),
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for TableEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Free => f.write_str("a free cluster"),
@@ -173,23 +173,23 @@ impl AllocationTable {
     }
 
     /// Returns the meaning of an entry.
-    pub(crate) fn decode(&self, entry: u32) -> Link {
+    pub(crate) fn decode(&self, entry: u32) -> TableEntry {
         match u64::from(entry) {
-            0 => Link::Free,
-            next if (FIRST..self.clusters + FIRST).contains(&next) => Link::Next(next),
-            _ if entry == self.width.bad() => Link::Bad,
-            _ if self.width.is_end(entry) => Link::End,
-            _ => Link::Outside(entry),
+            0 => TableEntry::Free,
+            next if (FIRST..self.clusters + FIRST).contains(&next) => TableEntry::Next(next),
+            _ if entry == self.width.bad() => TableEntry::Bad,
+            _ if self.width.is_end(entry) => TableEntry::End,
+            _ => TableEntry::Outside(entry),
         }
     }
 
     /// Returns what the table says of a cluster, which the volume must have.
-    pub(crate) fn link(&self, cluster: u64) -> Result<Link> {
+    pub(crate) fn link(&self, cluster: u64) -> Result<TableEntry> {
         Ok(self.decode(self.entry(cluster)?))
     }
 
     /// Calls `each` for every cluster with its link, in order.
-    pub(crate) fn each(&self, mut each: impl FnMut(u64, Link) -> Result<()>) -> Result<()> {
+    pub(crate) fn each(&self, mut each: impl FnMut(u64, TableEntry) -> Result<()>) -> Result<()> {
         let end = self.clusters + FIRST;
         let mut first = FIRST;
         while first < end {

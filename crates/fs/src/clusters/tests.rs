@@ -8,7 +8,7 @@ use bandsaw_testing::conformance;
 
 use super::{
     AllocationTable, ClusterContents, ClusterSpace, DirectoryPlace, DirectoryReader, EntryWidth,
-    Link, Run,
+    Run, TableEntry,
 };
 
 const SIZE: u64 = 512;
@@ -90,7 +90,15 @@ fn entries_of_every_width_are_decoded() {
         &[0xF8, 0xFF, 0xFF, 0x03, 0x40, 0x00, 0xF7, 0xFF, 0xFF],
     );
     let links: Vec<_> = (2..6).map(|at| twelve.link(at).unwrap()).collect();
-    assert_eq!(links, [Link::Next(3), Link::Next(4), Link::Bad, Link::End]);
+    assert_eq!(
+        links,
+        [
+            TableEntry::Next(3),
+            TableEntry::Next(4),
+            TableEntry::Bad,
+            TableEntry::End
+        ]
+    );
     assert_eq!(twelve.entries(3, 2).unwrap(), [4, 0xFF7]);
     let wide = table(
         EntryWidth::Bits28,
@@ -98,9 +106,9 @@ fn entries_of_every_width_are_decoded() {
             0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0xF0, 0xF8, 0xFF, 0xFF, 0x0F,
         ],
     );
-    assert_eq!(wide.link(2).unwrap(), Link::Next(3));
-    assert_eq!(wide.link(3).unwrap(), Link::End);
-    assert_eq!(wide.link(4).unwrap(), Link::Free);
+    assert_eq!(wide.link(2).unwrap(), TableEntry::Next(3));
+    assert_eq!(wide.link(3).unwrap(), TableEntry::End);
+    assert_eq!(wide.link(4).unwrap(), TableEntry::Free);
     let mut count = 0;
     wide.each(|cluster, _| {
         count += 1;
@@ -110,8 +118,8 @@ fn entries_of_every_width_are_decoded() {
     .unwrap();
     assert_eq!(count, 10);
     let sixteen = table(EntryWidth::Bits16, &[0, 0, 0, 0, 1, 0, 0xF7, 0xFF]);
-    assert_eq!(sixteen.link(2).unwrap(), Link::Outside(1));
-    assert_eq!(sixteen.link(3).unwrap(), Link::Bad);
+    assert_eq!(sixteen.link(2).unwrap(), TableEntry::Outside(1));
+    assert_eq!(sixteen.link(3).unwrap(), TableEntry::Bad);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::layout::{
 use super::upcase::UpcaseTable;
 use super::{ExFatVolume, LAYER, Structures, check_sum, read_upcase};
 use crate::clusters::{
-    ClusterFindings, ClusterOwners, DirectoryPlace, FIRST, Link, OwnedClusters, path_of,
+    ClusterFindings, ClusterOwners, DirectoryPlace, FIRST, OwnedClusters, TableEntry, path_of,
 };
 
 /// Bytes of the bitmap that are compared at a time.
@@ -130,7 +130,7 @@ fn compare_bitmap(
                     free += 1;
                 // Bad clusters are marked as used, so that nothing is stored in them.
                 } else if volume.space.has(cluster)
-                    && volume.space.table.link(cluster)? != Link::Bad
+                    && volume.space.table.link(cluster)? != TableEntry::Bad
                 {
                     first_lost = if lost == 0 { cluster } else { first_lost };
                     lost += 1;

@@ -16,7 +16,7 @@ use super::layout::{INFO_LEAD, INFO_SIGNATURE, InfoRaw, ShortEntryRaw};
 use super::{FatVolume, LAYER, free_map, stated_len, table_of};
 use crate::FreeMap;
 use crate::clusters::{
-    ClusterFindings, ClusterOwners, DirectoryPlace, FIRST, Link, OwnedClusters, path_of,
+    ClusterFindings, ClusterOwners, DirectoryPlace, FIRST, OwnedClusters, TableEntry, path_of,
 };
 
 /// Number of entries that are compared at a time; even.
@@ -121,8 +121,8 @@ fn check_table(
     let (mut free, mut lost, mut first_lost) = (0_u64, 0_u64, 0);
     volume.space.table.each(|cluster, link| {
         match link {
-            Link::Free => free += 1,
-            Link::Bad => {}
+            TableEntry::Free => free += 1,
+            TableEntry::Bad => {}
             _ if owners.has(cluster) => {}
             _ => {
                 if lost == 0 {

@@ -37,7 +37,7 @@ mod time_flags {
 
 /// The mode and the owners of an object.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Posix {
+pub(super) struct PosixAttributes {
     /// With the type bits of POSIX.
     pub(super) mode: u16,
     pub(super) uid: u32,
@@ -47,7 +47,7 @@ pub(super) struct Posix {
 /// The entries of a record, as far as they are used.
 #[derive(Debug, Default)]
 pub(super) struct RockRidge {
-    pub(super) posix: Option<Posix>,
+    pub(super) posix: Option<PosixAttributes>,
     /// Device number in the format of macOS.
     pub(super) device: u32,
     name: Option<Vec<u8>>,
@@ -194,9 +194,9 @@ fn part<T: FromBytes>(data: &[u8]) -> Option<T> {
     T::read_from_prefix(data).ok().map(|(raw, _)| raw)
 }
 
-fn posix(raw: PosixRaw) -> Posix {
+fn posix(raw: PosixRaw) -> PosixAttributes {
     let [low, high, ..] = raw.mode.get().to_le_bytes();
-    Posix {
+    PosixAttributes {
         mode: u16::from_le_bytes([low, high]),
         uid: raw.uid.get(),
         gid: raw.gid.get(),

@@ -107,7 +107,7 @@ impl DirectoryRaw {
 
 /// A parsed and validated passphrase entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::crypt) struct Passphrase {
+pub(in crate::crypt) struct PassphraseEntry {
     pub(in crate::crypt) iterations: u32,
     pub(in crate::crypt) salt: Vec<u8>,
     pub(in crate::crypt) wrap: KeyWrap,
@@ -115,7 +115,7 @@ pub(in crate::crypt) struct Passphrase {
     pub(in crate::crypt) blob: Vec<u8>,
 }
 
-impl Passphrase {
+impl PassphraseEntry {
     /// Parses an entry; `at` is its file offset, for errors.
     pub(in crate::crypt) fn parse(raw: &PassphraseRaw, at: u64) -> Result<Self> {
         known(ENTRY, "key derivation", at, raw.kdf, PBKDF2)?;
@@ -195,13 +195,13 @@ impl Passphrase {
 
 /// A parsed and validated public-key entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::crypt) struct PublicKey {
+pub(in crate::crypt) struct PublicKeyEntry {
     /// Identifier of the key: SHA-1 of the public key.
     pub(in crate::crypt) hash: Vec<u8>,
     pub(in crate::crypt) blob: Vec<u8>,
 }
 
-impl PublicKey {
+impl PublicKeyEntry {
     /// Returns a new entry: RSA with the padding of PKCS#1 v1.5.
     #[cfg(feature = "certificates")]
     pub(in crate::crypt) fn new(hash: [u8; 20], blob: Vec<u8>) -> Self {

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 pub(super) use entry::{
     DIRECTORY_SIZE, DirectoryRaw, PASSPHRASE, PASSPHRASE_FIELDS, PASSPHRASE_SIZE, PUBLIC_KEY,
-    PUBLIC_KEY_SIZE, Passphrase, PassphraseRaw, PublicKey, PublicKeyRaw,
+    PUBLIC_KEY_SIZE, PassphraseEntry, PassphraseRaw, PublicKeyEntry, PublicKeyRaw,
 };
 pub(super) use trailer::{TRAILER_SIZE, Trailer, TrailerRaw};
 

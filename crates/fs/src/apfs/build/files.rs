@@ -6,7 +6,7 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::objects::Objects;
-use super::records::{Body, Style};
+use super::records::{Body, RecordStyle};
 use super::streams::{NodeBlocks, Part, in_stream, in_streams};
 use crate::apfs::layout::{
     CryptoStateRaw, DEFAULT_CRYPTO_ID, DataStreamIdRaw, ExtentRefRaw, FileExtentRaw, FileId, Paddr,
@@ -29,7 +29,7 @@ pub(super) struct Files<'a> {
     pub(super) objects: &'a Objects,
     pub(super) blocks: &'a NodeBlocks<'a>,
     pub(super) rules: NameRules,
-    pub(super) style: Style,
+    pub(super) style: RecordStyle,
 }
 
 impl Files<'_> {

@@ -32,7 +32,7 @@ use files::Files;
 use keys::VolumeKeys;
 use objects::Objects;
 use places::{Nodes, Places};
-use records::Style;
+use records::RecordStyle;
 use space::Queues;
 use streams::{Holes, NodeBlocks};
 use volume::{VolumeFacts, VolumeOids, VolumeWriter};
@@ -91,7 +91,7 @@ struct PlannedVolume {
     objects: Objects,
     holes: Holes,
     rules: NameRules,
-    style: Style,
+    style: RecordStyle,
     keys: Option<VolumeKeys>,
     nodes: Nodes,
     content_blocks: u64,
@@ -130,7 +130,7 @@ impl Plan {
             );
             return Err(Error::limit(LAYER, message));
         }
-        let style = Style {
+        let style = RecordStyle {
             created: options.created,
             latest: options.latest,
             encrypted: encryption.is_some(),
@@ -433,7 +433,7 @@ impl PlannedVolume {
     fn new(
         mut tree: Tree,
         options: &NewVolume,
-        style: Style,
+        style: RecordStyle,
         keys: Option<VolumeKeys>,
     ) -> Result<Self> {
         if options.name.is_empty()

@@ -16,7 +16,7 @@ use bandsaw_core::size::narrow;
 
 /// The properties that all records of a volume share.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Style {
+pub(super) struct RecordStyle {
     /// Creation time of the volume.
     pub(super) created: Timestamp,
     /// Upper limit for all timestamps.
@@ -24,7 +24,7 @@ pub(super) struct Style {
     pub(super) encrypted: bool,
 }
 
-impl Style {
+impl RecordStyle {
     fn date(&self, moment: Timestamp) -> U64 {
         nanoseconds(self.latest.map_or(moment, |latest| moment.min(latest)))
     }

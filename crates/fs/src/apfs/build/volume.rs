@@ -6,7 +6,7 @@ use super::XID;
 use super::files::Sink;
 use super::node::{TreeKind, put};
 use super::places::{Nodes, VolumePlace};
-use super::records::Style;
+use super::records::RecordStyle;
 use super::tree::{Shape, TreePlace, Writer, empty_root};
 use crate::apfs::layout::{
     BlockSize, Counts, FileId, MetaCryptoRaw, ModifiedByRaw, ObjectRaw, Oid, OmapKeyRaw, OmapRaw,
@@ -37,7 +37,7 @@ pub(super) struct VolumeFacts<'a> {
     pub(super) name: &'a str,
     pub(super) case_sensitive: bool,
     pub(super) uuid: [u8; 16],
-    pub(super) style: Style,
+    pub(super) style: RecordStyle,
     pub(super) counts: Counts,
     pub(super) next_id: FileId,
     /// Number of blocks of all contents.

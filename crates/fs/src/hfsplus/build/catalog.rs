@@ -12,7 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::forks::NodeBlocks;
 use super::geometry::JournalPlace;
 use super::objects::Objects;
-use super::records::{Style, journal_file};
+use super::records::{RecordStyle, journal_file};
 use super::volume_files::{Purpose, VolumeEntry};
 use crate::build::tree::body;
 use crate::hfsplus::layout::{CatalogKey, Cnid, Thread, record_flags};
@@ -27,7 +27,7 @@ pub(super) struct Catalog<'a> {
     pub(super) tree: &'a Tree,
     pub(super) objects: &'a Objects,
     pub(super) blocks: &'a NodeBlocks,
-    pub(super) style: Style,
+    pub(super) style: RecordStyle,
     /// Place of the journal, if there is one.
     pub(super) journal: JournalPlace,
 }

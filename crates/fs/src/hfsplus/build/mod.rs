@@ -31,7 +31,7 @@ use geometry::{Geometry, JournalPlace, Needs, TreePlace};
 use header::Identity;
 use objects::{LAYER, Objects};
 pub(super) use recipe::journal_len;
-use records::Style;
+use records::RecordStyle;
 pub(super) use tree::{HeaderKind, map_nodes};
 use tree::{Shape, Writer};
 
@@ -78,7 +78,7 @@ pub struct Plan {
     tree: Tree,
     options: Options,
     objects: Objects,
-    style: Style,
+    style: RecordStyle,
     catalog_nodes: (u32, u32),
     attribute_nodes: u32,
 }
@@ -96,7 +96,7 @@ impl Plan {
             .map_or(Ok(()), geometry::check_block_size)?;
         let objects = Objects::new(&tree, &options.name, order, options.journaled)?;
         forks::prepare(&mut tree)?;
-        let style = Style {
+        let style = RecordStyle {
             created: options.created,
             latest: options.latest,
             expanded: false,

@@ -73,7 +73,7 @@ pub(in crate::hfsplus) fn times_flag(expanded: bool) -> u16 {
 
 /// Properties common to all records of a volume.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::hfsplus) struct Style {
+pub(in crate::hfsplus) struct RecordStyle {
     /// Creation date of the volume, and of the root folder, by which macOS recognizes hard links.
     pub(in crate::hfsplus) created: Timestamp,
     /// Upper limit of all dates.
@@ -84,7 +84,7 @@ pub(in crate::hfsplus) struct Style {
     pub(in crate::hfsplus) hfsx: bool,
 }
 
-impl Style {
+impl RecordStyle {
     fn date(&self, moment: Timestamp) -> u32 {
         let moment = self.latest.map_or(moment, |latest| moment.min(latest));
         // macOS replaces dates before 1970 by 1970; Linux reads them as dates in the future.

@@ -36,13 +36,13 @@ struct Open {
 
 /// Checks the records in order.
 #[derive(Debug, Default)]
-pub(super) struct Attributes {
+pub(super) struct AttributeCheck {
     /// Owners in the order of the tree.
     owners: Vec<Owner>,
     open: Option<Open>,
 }
 
-impl Attributes {
+impl AttributeCheck {
     pub(super) fn add(&mut self, record: &[u8], node: u32, forks: &mut Forks, report: &mut Report) {
         let Some((key, data)) = AttributeKey::split(record) else {
             report.damage(wrong(

@@ -17,7 +17,7 @@ const LAYER: &str = "hfs+ hard links";
 
 /// A name of a file or folder with several names.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct HardLink {
     id: u32,
     reference: u32,
     previous: u32,
@@ -28,7 +28,7 @@ struct Link {
     filled: bool,
 }
 
-impl Link {
+impl HardLink {
     fn of(file: &FileRaw) -> Self {
         Self {
             id: file.file_id.get(),
@@ -66,8 +66,8 @@ pub(super) struct Links {
     root_created: u32,
     files: Option<PrivateFolder>,
     folders: Option<PrivateFolder>,
-    file_links: Vec<Link>,
-    folder_links: Vec<Link>,
+    file_links: Vec<HardLink>,
+    folder_links: Vec<HardLink>,
     /// Targets by the number in their names.
     inodes: HashMap<u32, Target>,
     folder_inodes: HashMap<u32, Target>,
@@ -131,9 +131,9 @@ impl Links {
         if self.files.is_some_and(|files| files.id == key.parent) {
             self.see_inode(key, file, report);
         } else if file.kind() == FILE_LINK_TYPE {
-            self.file_links.push(Link::of(file));
+            self.file_links.push(HardLink::of(file));
         } else if file.is_folder_link() {
-            self.folder_links.push(Link::of(file));
+            self.folder_links.push(HardLink::of(file));
             return true;
         } else {
             if file.bsd.mode_type() == mode_type::FILE && file.bsd.special.get() > 1 {
@@ -270,7 +270,7 @@ impl Links {
 /// Checks that each link has a target, and that each target has the number of links that it records
 /// and a complete chain.
 fn check_chains(
-    links: &mut [Link],
+    links: &mut [HardLink],
     targets: &HashMap<u32, Target>,
     prefix: &str,
     counted: bool,
@@ -304,7 +304,7 @@ fn check_chains(
             );
             report.warning(wrong(LAYER, message).about(numbered(Cnid(target.id))));
         }
-        let in_chain = |link: &Link| link.chained || link.previous != 0 || link.next != 0;
+        let in_chain = |link: &HardLink| link.chained || link.previous != 0 || link.next != 0;
         if counted
             && (target.chained || group.iter().any(in_chain))
             && !(target.chained && group.iter().all(|link| link.chained))
@@ -350,7 +350,7 @@ fn check_chains(
 
 /// Checks that each link of the chain refers to the previous and the next one, and that the chain
 /// contains all links.
-fn check_chain(group: &[Link], first: u32, target: &str, report: &mut Report) {
+fn check_chain(group: &[HardLink], first: u32, target: &str, report: &mut Report) {
     let (mut previous, mut at, mut met) = (0, first, 0);
     while at != 0 && met <= group.len() {
         // Sorted by id within one reference.

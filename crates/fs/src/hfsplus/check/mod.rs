@@ -30,7 +30,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use self::attributes::Attributes;
+use self::attributes::AttributeCheck;
 use self::blocks::{BitmapTotals, BlockUse};
 use self::catalog::Catalog;
 use self::forks::Forks;
@@ -372,9 +372,9 @@ impl Checker<'_> {
         forks: &mut Forks,
         overflow: Option<&Overflow>,
         rules: Rules,
-    ) -> Result<(Attributes, bool)> {
+    ) -> Result<(AttributeCheck, bool)> {
         let raw = &self.header.raw.attributes_file;
-        let mut attributes = Attributes::default();
+        let mut attributes = AttributeCheck::default();
         let file = self.special(raw, "attributes file", Cnid::ATTRIBUTES, overflow)?;
         let Some(file) = &file else {
             return Ok((attributes, raw.total_blocks.get() == 0));

@@ -6,7 +6,7 @@ use zerocopy::big_endian::U16;
 use super::LAYER;
 use super::entries::IsOpen;
 use super::volume::Volume;
-use crate::hfsplus::build::records::Style;
+use crate::hfsplus::build::records::RecordStyle;
 use crate::hfsplus::catalog::{LocatedObject, Object};
 use crate::hfsplus::layout::{Cnid, FileRaw, record_flags, timestamp};
 use crate::hfsplus::links::{FILES_FOLDER, inode_name, inode_number};
@@ -213,7 +213,7 @@ impl Volume {
     }
 
     /// Returns the properties of records that belong to the volume itself.
-    fn style(&self) -> Style {
+    fn style(&self) -> RecordStyle {
         let date = self
             .read
             .links
@@ -221,7 +221,7 @@ impl Volume {
             .map_or(self.read.links.root_created(), |(_, created)| created);
         let expanded = self.expanded_times();
         let created = timestamp(date, expanded).unwrap_or(Timestamp::from_seconds(0));
-        Style {
+        RecordStyle {
             created,
             latest: None,
             expanded,
