@@ -4,6 +4,7 @@ mod benchmarks;
 mod changes;
 mod checks;
 mod compare;
+mod downloads;
 mod file;
 mod find;
 mod folder;
@@ -11,6 +12,7 @@ mod image;
 pub(crate) mod layout;
 mod limits;
 mod list;
+mod open_file;
 mod preview;
 mod restores;
 mod sizes;
@@ -70,10 +72,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(&at("folder"), get(folder::folder))
         .route(&at("sizes"), get(sizes::sizes))
         .route(&at("find"), get(find::find))
-        .route(&at("archive.tar"), get(file::tar))
-        .route(&at("archive.zip"), get(file::zip))
+        .route(&at("archive.tar"), get(downloads::tar))
+        .route(&at("archive.zip"), get(downloads::zip))
         .route(&at("file"), get(file::details))
-        .route(&at("raw"), get(file::raw))
+        .route(&at("raw"), get(downloads::raw))
         .route(&at("hex"), get(preview::hex))
         .route(&at(STYLE), get(style))
         .route(&at(SCRIPT), get(script))

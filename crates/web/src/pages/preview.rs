@@ -13,7 +13,7 @@ use maud::{Markup, html};
 
 use super::folder::breadcrumb;
 use super::layout::{self, Frame};
-use super::{file, open_volume, refusal_in, work};
+use super::{open_file, open_volume, refusal_in, work};
 use crate::app::{App, Target};
 use crate::names::visible;
 use crate::reply::{Refusal, large_page};
@@ -232,14 +232,14 @@ pub(crate) async fn hex(State(app): State<Arc<App>>, visit: Visit) -> Result<Res
     let (shared, shown, of) = (app.clone(), visit.clone(), target.clone());
     let main = work(move || {
         let (_, fs) = open_volume(&shared, &shown, &of)?;
-        let file::OpenFile {
+        let open_file::OpenFile {
             image, contents, ..
-        } = file::contents(&shared, &shown, &of)?;
+        } = open_file::contents(&shared, &shown, &of)?;
         let length = contents.info().len;
         let at = at.min(length.saturating_sub(1) / HEX * HEX);
         let bytes = read(&*contents, at, HEX.min(length.saturating_sub(at)));
         let bytes = bytes.map_err(|error| refusal_in(&image, &error))?;
-        let fork: &[u8] = match file::fork(&shown) {
+        let fork: &[u8] = match open_file::fork(&shown) {
             Fork::Resource => b"resource",
             Fork::Data => b"data",
         };
