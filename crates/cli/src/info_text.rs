@@ -1,4 +1,6 @@
 //! The facts about an image, for people: a sheet of names and values.
+//!
+//! One file, as the order of the parts of a sheet, and the words for what they share, are one choice.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,7 @@
 //! AES-CBC of many blocks of an image: eight chains in parallel with AES-NI, sixteen with VAES on
 //! 256-bit or 512-bit registers.
+//!
+//! One file, as the widths differ in their registers only and have to be read side by side.
 
 use std::arch::x86_64::*;
 use std::array;

@@ -1,4 +1,6 @@
 //! Decision between the property lists of a sparse bundle, based on all other evidence.
+//!
+//! One decision: each kind of evidence narrows the candidates that the one before has left.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

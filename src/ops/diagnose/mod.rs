@@ -2,6 +2,8 @@
 //!
 //! * [`content`]: files that are not images.
 //! * [`volumes`]: disks that open, but have no usable volume.
+//!
+//! The causes by layer and kind of error are here, as the first that applies counts.
 
 mod content;
 mod layout;

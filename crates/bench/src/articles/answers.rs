@@ -1,5 +1,5 @@
 //! Answers to the questions of the articles, each with the noise of the run: codes and numbers, of
-//! which the sentences are made.
+//! which the sentences are made. The types are here, as each question fills its own variants.
 
 use serde::Serialize;
 

@@ -1,4 +1,6 @@
 //! Plots of a report.
+//!
+//! One file, as each plot is one function, and a series has to look the same in all of them.
 
 use super::scale::Scale;
 use super::style::{SeriesStyle, SeriesStyles};

@@ -1,4 +1,6 @@
 //! Tables of results, the same in the terminal, on the page and in docs/benchmarks.md.
+//!
+//! One file, as each table is one function, and names and order of the columns are the same in all.
 
 use std::collections::BTreeSet;
 

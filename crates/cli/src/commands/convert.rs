@@ -1,4 +1,7 @@
 //! `bandsaw convert`: the same disk in another container.
+//!
+//! One file, as the options decide together which of three ways a copy goes: to a file, over its
+//! source, or to standard output.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

@@ -1,4 +1,7 @@
 //! FUSE requests for a volume.
+//!
+//! One file, as the requests are the methods of one trait; their work is in the other files of the
+//! folder.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;

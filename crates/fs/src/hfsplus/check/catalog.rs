@@ -1,4 +1,6 @@
 //! Check of the records of the catalog and of their references to each other (§7, §17).
+//!
+//! One pass over the records, whose rules share what was seen of each object.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
