@@ -1,5 +1,13 @@
 //! Operations on images, one per file or folder. Private modules are what they share, such as
 //! `new_file` (contents of new files), `host_folders`, `pipeline` (reads ahead) and `planned_disk`.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod advise;
 pub mod checkpoint;
@@ -10,6 +18,7 @@ pub mod convert;
 pub mod create;
 pub mod describe;
 pub mod diagnose;
+mod disk_layout;
 pub mod export;
 pub mod finder;
 pub mod format;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::create::Layout;
+use super::disk_layout::Layout;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Changes, CowDevice, Extent, ExtentKind, FileRange, Info,
     Slice, Spill, read_only,

@@ -12,6 +12,9 @@ use crate::progress::Progress;
 use crate::store::{LocalFile, Lock, Open};
 use crate::{Error, Kind, Reason, Result};
 
+/// Message of the error about an image whose code signature would be lost.
+pub(crate) const SIGNED: &str = "the image is signed, and a change would invalidate its signature";
+
 const LAYER: &str = "image";
 
 /// A selection of resources: all of a kind, or one by its number.
@@ -131,9 +134,7 @@ fn edit_in(
     }
     let (mut resources, signature) = udif::read_list(image)?;
     if signature.is_some() && !options.remove_signature {
-        return Err(
-            Error::new(Kind::ReadOnly, LAYER, super::convert::SIGNED).because(Reason::Signed)
-        );
+        return Err(Error::new(Kind::ReadOnly, LAYER, SIGNED).because(Reason::Signed));
     }
     change(&mut resources)?;
     udif::write_list(image, &resources)

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::layout::{HFS_SIGNATURE_OFFSET, HFS_SIGNATURES, HFSX_SIGNATURE};
 use super::{Map, Partition, Scheme, TypeId, gpt};
 use crate::Result;
 use crate::device::BlockDevice;
@@ -51,7 +52,7 @@ pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme
             // hdiutil looks into the partition: the type is the same for both.
             if map.scheme == Scheme::Gpt
                 && kind == "Apple_HFS"
-                && signature(disk, partition.range.start)? == Some(*b"HX")
+                && signature(disk, partition.range.start)? == Some(HFSX_SIGNATURE)
             {
                 kind = "Apple_HFSX".into();
             }
@@ -137,13 +138,13 @@ fn with_gaps(mut areas: Vec<Area>, len: u64) -> Option<Vec<Area>> {
 /// Returns true if the disk begins with an HFS, HFS+ or HFSX volume.
 fn has_hfs(disk: &dyn BlockDevice) -> Result<bool> {
     let found = signature(disk, 0)?;
-    Ok(found.is_some_and(|found| matches!(&found, b"H+" | b"HX" | b"BD")))
+    Ok(found.is_some_and(|found| HFS_SIGNATURES.contains(&found)))
 }
 
 /// Returns the two bytes at the place of the signature of a volume that begins at `offset`; `None`
 /// past the end of the disk.
 fn signature(disk: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; 2]>> {
-    let place = offset.saturating_add(1024);
+    let place = offset.saturating_add(HFS_SIGNATURE_OFFSET);
     if disk.info().len < place.saturating_add(2) {
         return Ok(None);
     }

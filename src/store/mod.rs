@@ -1,4 +1,12 @@
 //! Folders of devices ([`Store`]): local ones, and those in buckets of object stores and behind https.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 #[cfg(feature = "s3")]
 mod bucket;

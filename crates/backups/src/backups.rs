@@ -1,58 +1,19 @@
 //! The backups on the volumes of an image.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Timestamp};
 use bandsaw::{Error, Kind, Result};
 
 use crate::backup::{Backup, BackupState, Place};
+use crate::backup_volume::{BackupVolume, Snapshot};
 use crate::date::{BackupDate, DateQuery};
 use crate::opened::{Instance, OpenBackup};
+use crate::reading::Reading;
 use crate::{LAYER, folders, snapshots};
 
-/// Maximum number of problems that are kept.
-const MAX_PROBLEMS: usize = 1000;
 /// Maximum number of backups that an error lists.
 const MAX_LISTED: usize = 12;
-
-/// Opens a snapshot of a volume by name.
-pub type SnapshotOpener = Box<dyn Fn(&str) -> Result<Arc<dyn FileSystem>> + Send + Sync>;
-
-/// A volume in which backups are looked for.
-pub struct BackupVolume {
-    /// Its name.
-    pub name: String,
-    /// Its current state. `None`: it cannot be read.
-    pub fs: Option<Arc<dyn FileSystem>>,
-    /// Its snapshots.
-    pub snapshots: Vec<Snapshot>,
-    /// Opens one of the snapshots.
-    pub open: SnapshotOpener,
-    /// The reason why a part of it cannot be read.
-    pub problem: Option<Error>,
-}
-
-impl fmt::Debug for BackupVolume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackupVolume")
-            .field("name", &self.name)
-            .field("snapshots", &self.snapshots.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A snapshot of a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Its name.
-    pub name: String,
-    /// A number that is larger for a later snapshot of the volume, whatever its clock was.
-    pub sequence: u64,
-    /// The time at which it was taken.
-    pub created: Option<Timestamp>,
-}
 
 /// The backups on some volumes.
 #[derive(Debug)]
@@ -65,27 +26,6 @@ pub struct Backups {
     problems: Vec<Error>,
     /// Oddities that are no damage.
     notes: Vec<String>,
-}
-
-/// The parts of [`Backups`] while volumes are read.
-#[derive(Debug, Default)]
-pub(crate) struct Reading {
-    pub(crate) list: Vec<Backup>,
-    pub(crate) links: BTreeMap<String, String>,
-    problems: Vec<Error>,
-}
-
-impl Reading {
-    pub(crate) fn problem(&mut self, error: Error) {
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(error);
-        }
-    }
-
-    /// Returns the value, and keeps an error.
-    pub(crate) fn kept<T>(&mut self, done: Result<T>) -> Option<T> {
-        done.map_err(|error| self.problem(error)).ok()
-    }
 }
 
 impl Backups {

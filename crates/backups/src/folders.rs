@@ -7,8 +7,9 @@ use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
 use crate::backup::{Backup, BackupState, Place};
-use crate::backups::{BackupVolume, Reading};
+use crate::backup_volume::BackupVolume;
 use crate::date::BackupDate;
+use crate::reading::Reading;
 
 /// The folder with the backups of all machines.
 pub(crate) const STORE: &str = "Backups.backupdb";

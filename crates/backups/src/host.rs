@@ -23,7 +23,7 @@ use bandsaw::sync::Mutex;
 use bandsaw::{Error, Result};
 use rustix::fs::FileType;
 
-use crate::backups::BackupVolume;
+use crate::backup_volume::BackupVolume;
 use crate::folders::{STORE, named};
 
 const LAYER: &str = "folder";

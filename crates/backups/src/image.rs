@@ -8,7 +8,7 @@ use bandsaw::fs::{FileSystem, LockedVolume};
 use bandsaw::open::{Image, Keys, Volume, VolumeQuery, volume_key};
 use bandsaw::{Error, Kind, Result};
 
-use crate::backups::{BackupVolume, Snapshot};
+use crate::backup_volume::{BackupVolume, Snapshot};
 use crate::snapshots::is_backup;
 
 /// The role of a volume that macOS made for backups.

@@ -28,6 +28,7 @@
 )]
 
 mod backup;
+mod backup_volume;
 mod backups;
 mod convert;
 mod date;
@@ -40,13 +41,15 @@ mod image;
 mod lists;
 mod merged;
 mod opened;
+mod reading;
 mod snapshots;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod versions;
 
 pub use backup::{Backup, BackupState};
-pub use backups::{BackupVolume, Backups, Snapshot, SnapshotOpener};
+pub use backup_volume::{BackupVolume, Snapshot, SnapshotOpener};
+pub use backups::Backups;
 pub use convert::{Conversion, check_convertible, convert, verify_conversion};
 pub use date::{BackupDate, DateQuery};
 pub use diff::{Difference, DifferenceKind, Differences, diff};

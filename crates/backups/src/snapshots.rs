@@ -10,10 +10,11 @@ use bandsaw::{Error, Kind, Result};
 
 use crate::LAYER;
 use crate::backup::{Backup, BackupState, Place};
-use crate::backups::{BackupVolume, Reading};
+use crate::backup_volume::BackupVolume;
 use crate::date::BackupDate;
 use crate::folders::{self, about, describe, listed};
 use crate::lists::{self, MAX_LIST_LEN};
+use crate::reading::Reading;
 
 pub(crate) const PREFIX: &str = "com.apple.TimeMachine.";
 pub(crate) const SUFFIX: &str = ".backup";

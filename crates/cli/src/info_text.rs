@@ -11,7 +11,7 @@ use bandsaw::ops::describe::{
 };
 use bandsaw::size;
 
-use crate::info_writer::{InfoWriter, exact, held};
+use crate::info_writer::{InfoWriter, NAME, exact, held};
 use crate::output::Output;
 use crate::text::{Table, counted, grouped};
 
@@ -286,11 +286,11 @@ impl InfoWriter<'_> {
                 self.output.name(&partition.name),
             ]);
         }
-        write!(self.out, "{}", table.lines(&" ".repeat(2 + NAME)))
+        self.lines(&table.lines(&" ".repeat(2 + NAME)))
     }
 
     fn volume(&mut self, volume: &VolumeInfo) -> io::Result<()> {
-        writeln!(self.out)?;
+        self.lines("\n")?;
         let place = match (volume.partition, volume.apfs().map(|apfs| apfs.number)) {
             (Some(partition), Some(number)) => format!("#{partition}.{number}"),
             (Some(partition), None) => format!("#{partition}"),

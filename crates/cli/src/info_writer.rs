@@ -7,7 +7,7 @@ use bandsaw::size;
 use crate::output::{Output, Style};
 
 /// The width of the column of names.
-const NAME: usize = 11;
+pub(crate) const NAME: usize = 11;
 
 /// A writer of names and values.
 pub(crate) struct InfoWriter<'a> {

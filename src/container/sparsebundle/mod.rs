@@ -11,6 +11,7 @@
 //! rebanding.plist          rebanding/   exists during a change of the band size
 //! ```
 
+mod band_rules;
 mod bands;
 mod check;
 mod create;

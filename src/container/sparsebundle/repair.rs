@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::check::{BandRules, spelled_otherwise};
+use super::band_rules::{BandRules, spelled_otherwise};
 use super::plist::{BACKUP, INFO, Info as BundleGeometry, InfoError};
 use super::token::encryption;
 use super::{BAND_SIZES, BANDS, BandIndex, LAYER, LOCK, MAPPED, TOKEN, read_plist};
@@ -312,7 +312,7 @@ fn plan_name(
     let Some(index) = spelled_otherwise(name)
         .filter(|index| name[BANDS.len()..].eq_ignore_ascii_case(&format!("{:x}", index.0)))
     else {
-        if super::check::check_name(name).is_some() {
+        if super::band_rules::check_name(name).is_some() {
             repair.refuse(name, "not a band; its purpose is unknown");
         }
         return Ok(());

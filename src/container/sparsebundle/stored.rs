@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::check::check_name;
+use super::band_rules::check_name;
 use super::plist::{BACKUP, INFO};
 use super::{BANDS, BandIndex, Bundle, read_plist};
 use crate::container::Orphan;

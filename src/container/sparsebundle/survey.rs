@@ -1,7 +1,7 @@
 //! Survey of all files of a bundle: stored bytes, and unexpected files. Source:
 //! docs/formats/sparsebundle.md §9, sanity check list.
 
-use super::check::{BandRules, check_name};
+use super::band_rules::{BandRules, check_name};
 use super::plist::{self, BACKUP, INFO};
 use super::{BANDS, BandIndex, Bundle, LAYER, NEW_BANDS, read_plist};
 use crate::error::Place;

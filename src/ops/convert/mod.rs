@@ -125,15 +125,14 @@ impl ConvertOptions {
 /// `may_go` is true.
 pub(crate) fn keep_signature(image: &Image, may_go: bool) -> Result<()> {
     if !may_go && image.udif().is_some_and(|udif| udif.signature().is_some()) {
-        return Err(Error::new(Kind::ReadOnly, "image", SIGNED)
-            .because(Reason::Signed)
-            .in_file(image.path()));
+        return Err(
+            Error::new(Kind::ReadOnly, "image", super::resources::SIGNED)
+                .because(Reason::Signed)
+                .in_file(image.path()),
+        );
     }
     Ok(())
 }
-
-/// Message of the error about an image whose code signature would be lost.
-pub(crate) const SIGNED: &str = "the image is signed, and a change would invalidate its signature";
 
 /// The disk to be read.
 #[derive(Debug, Clone, Copy)]

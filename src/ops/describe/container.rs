@@ -1,6 +1,8 @@
 //! Facts of each kind of container, of layers over an image, and of bundles in a bucket.
 
 use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -13,7 +15,7 @@ use crate::container::udif::{CodeSignature, Udif};
 use crate::device::BlockDevice;
 use crate::open::overlays::LayerFile;
 use crate::store::Status;
-use crate::{Result, platform};
+use crate::{Error, Result, platform};
 
 /// The state of a bundle in a bucket.
 #[derive(Debug, Serialize)]
@@ -208,7 +210,7 @@ impl LayerInfo {
         Ok(Self {
             path: shown(&layer.path),
             size: layer.image.info().len,
-            allocated: platform::allocated(&super::image::metadata(&layer.path)?),
+            allocated: platform::allocated(&metadata(&layer.path)?),
             asif: AsifInfo::new(&layer.image),
         })
     }
@@ -281,4 +283,9 @@ impl SignatureInfo {
         };
         Some((info, known))
     }
+}
+
+/// Returns the metadata of a file of an image.
+pub(super) fn metadata(path: &Path) -> Result<Metadata> {
+    fs::metadata(path).map_err(|error| Error::io("image", "read metadata", error).in_file(path))
 }

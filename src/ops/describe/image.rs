@@ -1,12 +1,9 @@
 //! An image, layer by layer.
 
-use std::fs::{self, Metadata};
-use std::path::Path;
-
 use serde::Serialize;
 
 use super::container::{
-    AsifInfo, BucketInfo, BundleInfo, LayerInfo, SparseImageInfo, StorageInfo, UdifInfo,
+    AsifInfo, BucketInfo, BundleInfo, LayerInfo, SparseImageInfo, StorageInfo, UdifInfo, metadata,
 };
 use super::crypt::{ArchiveInfo, EncryptionInfo};
 use super::error::messages;
@@ -212,10 +209,6 @@ impl ImageInfo {
         }
         Ok(())
     }
-}
-
-pub(super) fn metadata(path: &Path) -> Result<Metadata> {
-    fs::metadata(path).map_err(|error| Error::io("image", "read metadata", error).in_file(path))
 }
 
 impl PartitionMapInfo {

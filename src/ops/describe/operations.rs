@@ -16,10 +16,10 @@ pub struct ChecksumInfo {
     pub name: String,
     /// `crc32`, `none` or `other`.
     pub algorithm: &'static str,
-    /// The stored sum, in hexadecimal.
+    /// The stored checksum, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<String>,
-    /// The sum of what was read.
+    /// The checksum of the data that was read, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub computed: Option<String>,
     /// True if both agree; absent if nothing was compared.

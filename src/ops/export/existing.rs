@@ -10,7 +10,6 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::host_node::failed;
 use super::{BUFFER, LAYER};
 use crate::fs::{Attributes, NodeId};
 use crate::{Error, Result};
@@ -110,4 +109,12 @@ fn stat(folder: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>> {
 
 fn differs() -> Error {
     Error::conflict(LAYER, "already exists, and differs")
+}
+
+/// Returns the error of a system call on an entry of the target.
+pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| match errno {
+        Errno::EXIST => Error::conflict(LAYER, "already exists"),
+        errno => Error::io(LAYER, doing, errno),
+    }
 }

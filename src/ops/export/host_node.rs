@@ -11,7 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::{LAYER, copy, existing};
+use super::existing::{self, failed};
+use super::{LAYER, copy};
 use crate::device::BlockDevice;
 use crate::fs::{Attributes, FileKind, FileSystem, Fork, Timestamp};
 use crate::platform::nodes;
@@ -116,13 +117,6 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-pub(super) fn failed(doing: &'static str) -> impl Fn(Errno) -> Error {
-    move |errno| match errno {
-        Errno::EXIST => Error::conflict(LAYER, "already exists"),
-        errno => Error::io(LAYER, doing, errno),
-    }
 }
 
 impl NodeMaker<'_> {

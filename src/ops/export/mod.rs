@@ -4,6 +4,8 @@
 //! not stop the export. Only errors of the host that would affect all further entries stop it.
 
 #[cfg(unix)]
+mod batch;
+#[cfg(unix)]
 mod existing;
 #[cfg_attr(windows, path = "windows.rs")]
 mod folder;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::folder::{BATCH, Batch, ExportShared};
-use super::host_node::{check_name, failed, identity};
+use super::batch::{BATCH, Batch, ExportShared};
+use super::existing::failed;
+use super::host_node::{check_name, identity};
 use super::{Exported, LAYER, about, check_ancestors, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
 use crate::ops::host_folders::{Folders, ParentLookup};

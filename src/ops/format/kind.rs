@@ -15,7 +15,7 @@ use crate::fs::fat::build as fat;
 use crate::fs::hfsplus::build as hfsplus;
 use crate::fs::source::Tree;
 use crate::fs::{Timestamp, VolumeEncryption, VolumePlan};
-use crate::ops::create::Layout;
+use crate::ops::disk_layout::Layout;
 use crate::partition::single::SingleType;
 use crate::partition::{APPLE_APFS, APPLE_HFS, BASIC_DATA, MBR_HFS};
 use crate::{Error, Result};

@@ -10,12 +10,12 @@ use std::io;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::TAR_LAYER;
 pub use super::layout::APPLE_DOUBLE_MAGIC as MAGIC;
 use super::layout::{
     APPLE_DOUBLE_VERSION, ATTRIBUTES_AT, ATTRIBUTES_MAGIC, AppleDoubleEntryRaw, AppleDoubleRaw,
     AttributeRaw, AttributesRaw, ENTRY_FINDER_INFO, ENTRY_RESOURCE_FORK, FILLER, FINDER_INFO,
 };
-use super::tar::LAYER;
 use crate::fs::source::Stream;
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece};
 use crate::platform::FileExt;
@@ -60,7 +60,7 @@ pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>>
     let mut head = vec![0; len.min(MAX_HEADERS) as usize];
     match file.read_exact_at(&mut head, offset) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            return Err(Error::io(LAYER, "read", error));
+            return Err(Error::io(TAR_LAYER, "read", error));
         }
         _ => {}
     }
@@ -97,7 +97,12 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<(Box<str>, &[u8])>> {
 /// Returns an AppleDouble file with these attributes, at least one. [`Kind::Limit`](crate::Kind) if
 /// they exceed 4 GiB, or a name exceeds 254 bytes.
 pub fn encode(attributes: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
-    let limit = || Error::limit(LAYER, "the attributes are too long for an AppleDouble file");
+    let limit = || {
+        Error::limit(
+            TAR_LAYER,
+            "the attributes are too long for an AppleDouble file",
+        )
+    };
     let length = |length: usize| u32::try_from(length).map_err(|_| limit());
     let own = ["com.apple.FinderInfo", "com.apple.ResourceFork"];
     let [info, fork] = own.map(|own| attributes.iter().find(|(name, _)| name == own));

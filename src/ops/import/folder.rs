@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use super::FOLDER_LAYER;
 use super::FolderOptions;
 use super::host_contents::{HostContents, HostEntry};
 use super::host_metadata::{EntryType, ListedEntry, OpenFolder};
@@ -21,8 +22,6 @@ use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::platform::nodes::{HostNode, HostTime};
 use crate::progress::Progress;
 use crate::{Error, Result};
-
-pub(super) const LAYER: &str = "source folder";
 
 /// Returns the tree below the folder `path` of the host; `path` itself may be a symbolic link. The
 /// result does not depend on the order in which the host lists the folder.
@@ -74,8 +73,9 @@ impl Assembly {
         while let Some((number, index)) = ahead.pop() {
             let mut folders = Vec::new();
             for found in std::mem::take(&mut self.folders[number]) {
-                let child = u32::try_from(self.nodes.len())
-                    .map_err(|_| Error::limit(LAYER, "too many files and folders (limit 2^32)"))?;
+                let child = u32::try_from(self.nodes.len()).map_err(|_| {
+                    Error::limit(FOLDER_LAYER, "too many files and folders (limit 2^32)")
+                })?;
                 if let EntryType::Folder { number } = found.what {
                     folders.push((number, child));
                 }
@@ -84,7 +84,7 @@ impl Assembly {
             ahead.extend(folders.into_iter().rev());
         }
         let root = self.root.fd.try_clone().map_err(|error| {
-            Error::io(LAYER, "keep the folder open", error).in_file(self.root.path())
+            Error::io(FOLDER_LAYER, "keep the folder open", error).in_file(self.root.path())
         })?;
         let contents = Box::new(HostContents::new(self.root.path(), root, self.entries));
         Ok(Tree {

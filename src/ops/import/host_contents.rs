@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use std::os::fd::OwnedFd;
 
-use super::folder::LAYER;
+use super::FOLDER_LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::host_folders::{Folders, ParentLookup};
 use crate::platform::nodes::{self, HostTime};
@@ -65,13 +65,13 @@ impl HostContents {
     }
 
     fn conflict(&self, node: u32, message: &'static str) -> Error {
-        Error::conflict(LAYER, message).in_file(self.path_of(node))
+        Error::conflict(FOLDER_LAYER, message).in_file(self.path_of(node))
     }
 
     fn failed(&self, node: u32, error: io::Error) -> Error {
         match error.kind() {
             io::ErrorKind::NotFound => self.conflict(node, "removed before it was read"),
-            _ => Error::io(LAYER, "read", error).in_file(self.path_of(node)),
+            _ => Error::io(FOLDER_LAYER, "read", error).in_file(self.path_of(node)),
         }
     }
 }
@@ -80,7 +80,7 @@ impl Contents for HostContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let Stream::Extern { node, len, .. } = *stream else {
             return Err(Error::invalid(
-                LAYER,
+                FOLDER_LAYER,
                 "internal: contents in memory cannot be opened as a device",
             ));
         };

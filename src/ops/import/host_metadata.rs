@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::folder::LAYER;
+use super::FOLDER_LAYER;
 use crate::fs::FileKind;
 use crate::fs::source::Stream;
 use crate::platform::nodes::{self, HostNode};
@@ -57,7 +57,7 @@ pub(super) fn read_metadata(
 ) -> Result<ListedEntry> {
     let text = name.to_str().map_err(|_| {
         let path = place.path().join(name.to_string_lossy().as_ref());
-        Error::unsupported(LAYER, "a name on an Apple volume must be UTF-8").in_file(path)
+        Error::unsupported(FOLDER_LAYER, "a name on an Apple volume must be UTF-8").in_file(path)
     })?;
     let stat = || {
         nodes::node_at(place.fd.as_fd(), name)
@@ -110,9 +110,8 @@ fn what(place: &OpenFolder, name: &str, node: &HostNode) -> Result<EntryType> {
             EntryType::Special(FileKind::BlockDevice, device(node, place, name)?)
         }
         FileType::Unknown => {
-            return Err(
-                Error::unsupported(LAYER, "unknown file type").in_file(place.path().join(name))
-            );
+            return Err(Error::unsupported(FOLDER_LAYER, "unknown file type")
+                .in_file(place.path().join(name)));
         }
     })
 }
@@ -123,7 +122,7 @@ fn target(place: &OpenFolder, name: &str) -> Result<Box<str>> {
     match target.into_string() {
         Ok(target) => Ok(target.into()),
         Err(_) => Err(Error::unsupported(
-            LAYER,
+            FOLDER_LAYER,
             "the target of a link on an Apple volume must be UTF-8",
         )
         .in_file(place.path().join(name))),
@@ -133,7 +132,7 @@ fn target(place: &OpenFolder, name: &str) -> Result<Box<str>> {
 fn device(node: &HostNode, place: &OpenFolder, name: &str) -> Result<u32> {
     nodes::device_to_mac(node.special).ok_or_else(|| {
         Error::unsupported(
-            LAYER,
+            FOLDER_LAYER,
             "the device number does not fit in the 8 and 24 bits of macOS",
         )
         .in_file(place.path().join(name))
@@ -143,7 +142,7 @@ fn device(node: &HostNode, place: &OpenFolder, name: &str) -> Result<u32> {
 /// Returns the extended attributes of an open file, under their macOS names.
 pub(super) fn xattrs_of(fd: &OwnedFd) -> Result<Vec<(Box<str>, Stream)>> {
     let found = nodes::xattrs(fd.as_fd())
-        .map_err(|error| Error::io(LAYER, "read extended attributes", error))?;
+        .map_err(|error| Error::io(FOLDER_LAYER, "read extended attributes", error))?;
     Ok(found
         .into_iter()
         .map(|(name, value)| (name.into(), Stream::Bytes(value.into())))
@@ -159,8 +158,10 @@ pub(super) fn failed(
 ) -> Error {
     let error = error.into();
     match error.kind() {
-        std::io::ErrorKind::NotFound => Error::conflict(LAYER, "removed while the folder was read"),
-        _ => Error::io(LAYER, doing, error),
+        std::io::ErrorKind::NotFound => {
+            Error::conflict(FOLDER_LAYER, "removed while the folder was read")
+        }
+        _ => Error::io(FOLDER_LAYER, doing, error),
     }
     .in_file(place.path().join(name))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::folder::LAYER;
+use super::FOLDER_LAYER;
 use super::{FolderOptions, folder, single};
 use crate::fs::Timestamp;
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
@@ -98,7 +98,7 @@ impl JoinedTrees {
     fn append(&mut self, tree: Tree, parent: u32, root: Option<&str>) -> Result<()> {
         let skipped = u32::from(root.is_none());
         let first = u32::try_from(self.nodes.len()).ok();
-        let too_many = || Error::limit(LAYER, "too many files and folders (limit 2^32)");
+        let too_many = || Error::limit(FOLDER_LAYER, "too many files and folders (limit 2^32)");
         let first = first
             .filter(|first| first.checked_add(tree.nodes.len() as u32).is_some())
             .ok_or_else(too_many)?;
@@ -137,8 +137,9 @@ impl JoinedTrees {
         let name = parts
             .pop()
             .filter(|_| !path.split('/').any(|part| matches!(part, "." | "..")));
-        let name =
-            name.ok_or_else(|| Error::invalid(LAYER, "not a path within a volume").named(path))?;
+        let name = name.ok_or_else(|| {
+            Error::invalid(FOLDER_LAYER, "not a path within a volume").named(path)
+        })?;
         let mut parent = 0;
         for part in parts {
             let is_it = |(number, node): &(u32, &SourceNode)| {
@@ -152,7 +153,7 @@ impl JoinedTrees {
                 Some((folder, true)) => folder,
                 Some(_) => {
                     return Err(Error::conflict(
-                        LAYER,
+                        FOLDER_LAYER,
                         "a part of the path is a file, expected a folder",
                     )
                     .named(path));
@@ -187,13 +188,13 @@ impl Contents for TreeParts {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let &Stream::Extern { node, offset, len } = stream else {
             return Err(Error::invalid(
-                LAYER,
+                FOLDER_LAYER,
                 "internal: contents in memory cannot be opened",
             ));
         };
         let part = self.0.iter().rev().find(|part| part.first <= node);
         let part =
-            part.ok_or_else(|| Error::invalid(LAYER, "internal: the file has no contents"))?;
+            part.ok_or_else(|| Error::invalid(FOLDER_LAYER, "internal: the file has no contents"))?;
         part.contents.open(&Stream::Extern {
             node: node - part.shift,
             offset,

@@ -36,6 +36,12 @@ pub use volume::volume;
 use crate::fs::source::Stream;
 use crate::{Error, Result};
 
+/// The layer in errors about a folder of the host.
+#[cfg(unix)]
+const FOLDER_LAYER: &str = "source folder";
+/// The layer in errors about an archive.
+const TAR_LAYER: &str = "tar archive";
+
 /// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct FolderOptions {
@@ -66,7 +72,7 @@ pub fn mac_attributes(path: &Path) -> Result<(PathBuf, MacAttributes)> {
     let name = of.file_name().unwrap_or_default().to_string_lossy();
     let beside = of.with_file_name(format!("._{name}"));
     if beside.is_file() {
-        let failed = |source| Error::io(tar::LAYER, "read", source).in_file(&beside);
+        let failed = |source| Error::io(TAR_LAYER, "read", source).in_file(&beside);
         let file = File::open(&beside).map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
         let found = apple_double::read(&file, 0, len).map_err(|error| error.in_file(&beside))?;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::folder::{Assembly, LAYER};
+use super::FOLDER_LAYER;
+use super::folder::Assembly;
 use super::host_metadata::{EntryType, OpenFolder, read_metadata};
 use super::walk::Listing;
 use crate::fs::source::Tree;
@@ -15,7 +16,7 @@ use crate::{Error, Kind, Result};
 /// Returns a tree whose root, made from the parent folder, has the file at `path` of the host as
 /// its only entry. Folders are refused. A symbolic link is kept as a link.
 pub fn single(path: &Path) -> Result<Tree> {
-    let missing = || Error::invalid(LAYER, "expected the name of a file").in_file(path);
+    let missing = || Error::invalid(FOLDER_LAYER, "expected the name of a file").in_file(path);
     let name = path.file_name().ok_or_else(missing)?;
     let folder = path
         .parent()
@@ -23,9 +24,9 @@ pub fn single(path: &Path) -> Result<Tree> {
         .map_or_else(|| PathBuf::from("."), Path::to_owned);
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            Error::new(Kind::NotFound, LAYER, "does not exist").in_file(path)
+            Error::new(Kind::NotFound, FOLDER_LAYER, "does not exist").in_file(path)
         }
-        _ => Error::io(LAYER, "open", error).in_file(path),
+        _ => Error::io(FOLDER_LAYER, "open", error).in_file(path),
     };
     let fd = rustix::fs::open(
         &folder,
@@ -47,7 +48,7 @@ pub fn single(path: &Path) -> Result<Tree> {
         FileType::Unknown,
     )?;
     if matches!(found.what, EntryType::Folder { .. }) {
-        return Err(Error::invalid(LAYER, "is a folder, expected a file").in_file(path));
+        return Err(Error::invalid(FOLDER_LAYER, "is a folder, expected a file").in_file(path));
     }
     Assembly::new(Listing {
         root,

@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::TAR_LAYER;
 use super::apple_double::{self, Xattrs};
 use super::tar_contents::{SparsePieces, TarContents};
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
@@ -20,8 +21,6 @@ use crate::ops::tar::read::{Member, MemberKind, SparsePiece, TarReader, Value, c
 use crate::platform::nodes;
 use crate::progress::Progress;
 use crate::{Error, Result};
-
-pub(super) const LAYER: &str = "tar archive";
 
 /// Returns the tree of the archive at `path`.
 pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
@@ -34,14 +33,14 @@ pub fn tar(path: &Path, progress: &dyn Progress) -> Result<Tree> {
 /// unlinked file in the folder `spool` until the tree is dropped.
 pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) -> Result<Tree> {
     let mut file = nodes::unlinked_file(spool)
-        .map_err(|error| Error::io(LAYER, "create a temporary file", error).in_file(spool))?;
+        .map_err(|error| Error::io(TAR_LAYER, "create a temporary file", error).in_file(spool))?;
     progress.stage("receive", 0);
     let mut buffer = vec![0; 1 << 20];
     let mut first = true;
     loop {
         progress.check()?;
         let got = fill(stream, &mut buffer)
-            .map_err(|error| Error::io(LAYER, "read the stream", error))?;
+            .map_err(|error| Error::io(TAR_LAYER, "read the stream", error))?;
         if first {
             // Checked before gigabytes are copied in vain.
             check_start(&buffer[..got.min(512)])?;
@@ -50,8 +49,9 @@ pub fn tar_stream(stream: &mut dyn Read, spool: &Path, progress: &dyn Progress) 
         if got == 0 {
             return from_file(file, progress);
         }
-        file.write_all(&buffer[..got])
-            .map_err(|error| Error::io(LAYER, "write the temporary file", error).in_file(spool))?;
+        file.write_all(&buffer[..got]).map_err(|error| {
+            Error::io(TAR_LAYER, "write the temporary file", error).in_file(spool)
+        })?;
         progress.advance(got as u64);
     }
 }
@@ -394,7 +394,7 @@ fn without_slash(path: &[u8]) -> &[u8] {
 
 fn next_index(nodes: &[SourceNode]) -> Result<u32> {
     u32::try_from(nodes.len())
-        .map_err(|_| Error::limit(LAYER, "too many files and folders (limit 2^32)"))
+        .map_err(|_| Error::limit(TAR_LAYER, "too many files and folders (limit 2^32)"))
 }
 
 fn source_node(
@@ -434,5 +434,5 @@ fn refused(detail: &str, message: &'static str, path: &[u8]) -> Error {
     } else {
         format!("{message} ({detail})")
     };
-    Error::unsupported(LAYER, message).named(String::from_utf8_lossy(path))
+    Error::unsupported(TAR_LAYER, message).named(String::from_utf8_lossy(path))
 }

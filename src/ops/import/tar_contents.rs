@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::tar::LAYER;
+use super::TAR_LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::tar::read::SparsePiece;
 use crate::platform::FileExt;
@@ -33,7 +33,7 @@ impl Contents for TarContents {
     fn open(&self, stream: &Stream) -> Result<Box<dyn ContentReader + '_>> {
         let Stream::Extern { offset, len, .. } = *stream else {
             return Err(Error::invalid(
-                LAYER,
+                TAR_LAYER,
                 "internal: contents in memory cannot be opened as a device",
             ));
         };
@@ -55,8 +55,10 @@ impl Contents for TarContents {
 fn read(file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
     file.read_exact_at(buf, offset)
         .map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Error::conflict(LAYER, "truncated while it was read"),
-            _ => Error::io(LAYER, "read", error),
+            io::ErrorKind::UnexpectedEof => {
+                Error::conflict(TAR_LAYER, "truncated while it was read")
+            }
+            _ => Error::io(TAR_LAYER, "read", error),
         })
 }
 
@@ -66,7 +68,7 @@ fn end_within(len: u64, offset: u64, buf: &[u8]) -> Result<u64> {
     let end = offset
         .checked_add(buf.len() as u64)
         .filter(|&end| end <= len);
-    end.ok_or_else(|| Error::out_of_range(LAYER, offset, buf.len() as u64, len))
+    end.ok_or_else(|| Error::out_of_range(TAR_LAYER, offset, buf.len() as u64, len))
 }
 
 /// Contents in one piece.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use super::FOLDER_LAYER;
 use super::FolderOptions;
-use super::folder::LAYER;
 use super::host_metadata::{EntryType, ListedEntry, OpenFolder, failed, read_metadata, xattrs_of};
 use crate::fs::source::Stream;
 use crate::parallel::{self, Queue};
@@ -75,11 +75,11 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn begin(path: &Path, options: &FolderOptions, progress: &'a dyn Progress) -> Result<Self> {
-        let fail = |error: std::io::Error| Error::io(LAYER, "open", error).in_file(path);
+        let fail = |error: std::io::Error| Error::io(FOLDER_LAYER, "open", error).in_file(path);
         let fd = OwnedFd::from(std::fs::File::open(path).map_err(fail)?);
         let root_node = nodes::node_of(&fd).map_err(fail)?;
         if root_node.kind != FileType::Directory {
-            return Err(Error::invalid(LAYER, "not a folder").in_file(path));
+            return Err(Error::invalid(FOLDER_LAYER, "not a folder").in_file(path));
         }
         let root_xattrs = xattrs_of(&fd).map_err(|error| error.in_file(path))?;
         let root = Arc::new(OpenFolder {
@@ -137,10 +137,12 @@ impl<'a> Walk<'a> {
     }
 
     fn list(&self, place: &OpenFolder) -> Result<Vec<ListedEntry>> {
-        let fail =
-            |error: rustix::io::Errno| Error::io(LAYER, "list folder", error).in_file(place.path());
-        let here = nodes::node_of(&place.fd)
-            .map_err(|error| Error::io(LAYER, "read metadata", error).in_file(place.path()))?;
+        let fail = |error: rustix::io::Errno| {
+            Error::io(FOLDER_LAYER, "list folder", error).in_file(place.path())
+        };
+        let here = nodes::node_of(&place.fd).map_err(|error| {
+            Error::io(FOLDER_LAYER, "read metadata", error).in_file(place.path())
+        })?;
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&place.fd).map_err(fail)? {
             let entry = entry.map_err(fail)?;

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::orphan_decision::unit_kind;
 use super::target::Target;
 use super::{Options, Repaired};
 use crate::container::raw::Raw;
@@ -16,6 +15,7 @@ use crate::open::compare_lists::{ListDecision, ListEvidence};
 use crate::open::geometry::{self, Depth};
 use crate::open::staged_image::StagedImage;
 use crate::open::{self, OpenOptions, PlainFile, StoredImage};
+use crate::ops::space::UnitKind;
 use crate::partition::{self, gpt, gpt::Search};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -425,4 +425,12 @@ fn raw_tail(file: &Arc<dyn BlockDevice>) -> Result<Vec<String>> {
         "the file is extended by {} bytes to {whole}, the space after the last partition",
         whole - len
     )])
+}
+
+pub(super) const fn unit_kind(format: Format) -> UnitKind {
+    if format.has_bands() {
+        UnitKind::Band
+    } else {
+        UnitKind::Chunk
+    }
 }

@@ -46,8 +46,8 @@ use crate::store::{Open, Staged, Store};
 use crate::{Error, Kind, Result};
 
 pub use losses::VolumeLosses;
+pub use revert::Undone;
 pub use target::{Target, undo_folder};
-pub use undo::Undone;
 
 const LAYER: &str = "repair";
 /// Name of the list of losses in the undo data.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::layers::{LayerRepair, starts_with_hole};
+use super::layers::{LayerRepair, starts_with_hole, unit_kind};
 use crate::container::asif::Asif;
 use crate::container::sparsebundle::{self, BundleGeometry};
 use crate::container::sparseimage::SparseImage;
@@ -14,7 +14,6 @@ use crate::error::Place;
 use crate::open::geometry::{self, Depth, Fact};
 use crate::open::{self, OpenOptions, StoredImage, compare_lists, unstored};
 use crate::ops::orphans::{OrphanAccount, account, undecided};
-use crate::ops::space::UnitKind;
 use crate::size::counted;
 use crate::store::{Open, Staged};
 use crate::{Error, Kind, Result};
@@ -365,13 +364,5 @@ impl LayerRepair<'_> {
         } else {
             Asif::open(plain)?.restore_chunk(place, unit)
         }
-    }
-}
-
-pub(super) const fn unit_kind(format: Format) -> UnitKind {
-    if format.has_bands() {
-        UnitKind::Band
-    } else {
-        UnitKind::Chunk
     }
 }

@@ -2,13 +2,36 @@
 
 use super::LAYER;
 use super::log::{Edit, FileChange, Log, SavedRange};
-use super::save::{DATA, MAX_REPLACED, PIECE};
-use super::undo::{FILES, Undone};
-use super::undo_store::{UndoStore, checksum, copy_file, is_file};
+use super::undo_store::{
+    DATA, FILES, MAX_REPLACED, PIECE, UndoStore, checksum, copy_file, is_file,
+};
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::open::interrupted::LOG;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Kind, Result};
+
+/// Result of an undo or a commit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// Number of repairs that were undone, or whose undo data was removed.
+    pub repairs: usize,
+    /// Number of image files that were restored, or of quarantined files that were removed.
+    pub files: usize,
+    /// Bytes that were restored, or bytes of undo data that were removed.
+    pub bytes: u64,
+    /// Number of earlier repairs that were not undone, because the image changed after them.
+    pub kept: usize,
+    /// The change, if there is one.
+    pub kept_because: Option<String>,
+}
+
+impl Undone {
+    pub(super) fn add(&mut self, other: Self) {
+        self.repairs += other.repairs;
+        self.files += other.files;
+        self.bytes += other.bytes;
+    }
+}
 
 /// Fails with [`Kind::Corrupt`] if the undo data of a repair is damaged. During a repair, a file
 /// that is to be moved may still be in the image alone, and is compared there (`image_state.rs`).

@@ -1,24 +1,23 @@
 //! Saving of the bytes that a repair overwrites or truncates.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::LAYER;
 use super::log::{Edit, FileChange, Log, SavedRange, sectors, sums};
 use super::ranges::without;
-use super::undo::Planned;
-use super::undo_store::{UndoStore, checksum};
+use super::undo_store::{DATA, MAX_REPLACED, PIECE, UndoStore, checksum};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::open::interrupted::{self, LOG};
 use crate::store::{Content, Open, Put, Staged};
 use crate::{Error, Result};
 
-/// Name of the file of saved bytes.
-pub(super) const DATA: &str = "data";
-/// Bytes compared, saved and restored at a time.
-pub(super) const PIECE: u64 = 1 << 20;
-/// Maximum length of a file that is stored as a whole, in bytes.
-pub(super) const MAX_REPLACED: u64 = 64 << 20;
+/// The planned changes, without the old bytes.
+pub(super) struct Planned {
+    pub(super) log: Log,
+    pub(super) contents: BTreeMap<String, Arc<Content>>,
+}
 
 /// Writes all old bytes, the log and the notes to the undo data, durably. Without a state, they
 /// are ignored.

@@ -23,32 +23,15 @@ use super::LAYER;
 use super::fingerprint::Fingerprint;
 use super::image_state::{self, ImageState, pieces};
 use super::log::{Edit, FileChange, Log, SavedRange, sums};
-use super::revert::{revert, verify};
-use super::save::save;
+use super::revert::{Undone, revert, verify};
+use super::save::{Planned, save};
 use super::target::Target;
-use super::undo_store::UndoStore;
+use super::undo_store::{FILES, UndoStore};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice};
 use crate::open::OpenOptions;
 use crate::open::interrupted::{self, LOG, State};
-use crate::store::{Content, Open, Put, Staged, Store};
+use crate::store::{Open, Put, Staged, Store};
 use crate::{Error, Kind, Result};
-
-pub(super) const FILES: &str = "files/";
-
-/// Result of an undo or a commit.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Undone {
-    /// Number of repairs that were undone, or whose undo data was removed.
-    pub repairs: usize,
-    /// Number of image files that were restored, or of quarantined files that were removed.
-    pub files: usize,
-    /// Bytes that were restored, or bytes of undo data that were removed.
-    pub bytes: u64,
-    /// Number of earlier repairs that were not undone, because the image changed after them.
-    pub kept: usize,
-    /// The change, if there is one.
-    pub kept_because: Option<String>,
-}
 
 /// Writes the staged changes to the image of `target`. `notes` (name and text) are stored with the
 /// undo data. Returns `false` if there are no changes. If writing fails, the image is restored.
@@ -95,12 +78,6 @@ pub(super) fn write(
         };
     }
     Ok(true)
-}
-
-/// The planned changes, without the old bytes.
-pub(super) struct Planned {
-    pub(super) log: Log,
-    pub(super) contents: BTreeMap<String, Arc<Content>>,
 }
 
 /// Fails if a file that the repair changes, replaces or removes cannot be saved, for example because
@@ -331,14 +308,6 @@ pub(super) fn try_roll_back(
         }
     }
     Ok(done)
-}
-
-impl Undone {
-    fn add(&mut self, other: Self) {
-        self.repairs += other.repairs;
-        self.files += other.files;
-        self.bytes += other.bytes;
-    }
 }
 
 /// Undoes all repairs that have undo data, the last first. [`Kind::Conflict`] if the image changed

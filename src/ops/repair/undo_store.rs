@@ -11,8 +11,14 @@ use crate::open::interrupted::{self, APPLIED, STATE, State};
 use crate::store::{Local, Open, PrefixStore, Put, Store};
 use crate::{Error, Result};
 
-/// Bytes of which a checksum is computed at a time.
-const PIECE: u64 = 1 << 20;
+/// Folder of the files that a repair removed.
+pub(super) const FILES: &str = "files/";
+/// Name of the file of saved bytes.
+pub(super) const DATA: &str = "data";
+/// Bytes compared, saved and restored at a time.
+pub(super) const PIECE: u64 = 1 << 20;
+/// Maximum length of a file that is stored as a whole, in bytes.
+pub(super) const MAX_REPLACED: u64 = 64 << 20;
 
 /// The storage of the undo data of an image. Each repair has a folder in it, named by its number.
 #[derive(Debug)]

@@ -36,7 +36,8 @@ use self::bounded::BoundedClients;
 use self::rate_limit::RateLimiter;
 
 pub use place::BucketPlace;
-pub use settings::{BucketOptions, Credentials};
+pub use profile::Credentials;
+pub use settings::BucketOptions;
 
 const LAYER: &str = "object store";
 

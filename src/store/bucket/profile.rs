@@ -5,9 +5,38 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use zeroize::Zeroizing;
+
 use super::LAYER;
-use super::settings::Credentials;
 use crate::{Error, Kind, Result};
+
+/// Credentials of S3.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The access key ID.
+    pub key_id: String,
+    /// The secret access key.
+    pub secret: Zeroizing<String>,
+    /// The token of a session.
+    pub token: Option<Zeroizing<String>>,
+}
+
+impl Credentials {
+    /// Creates credentials without a session token.
+    pub fn new(key_id: &str, secret: &str) -> Self {
+        Self {
+            key_id: key_id.to_owned(),
+            secret: secret.to_owned().into(),
+            token: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials")
+    }
+}
 
 /// The settings of one profile, from both files.
 #[derive(Default)]

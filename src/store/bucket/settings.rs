@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use object_store::Certificate;
-use zeroize::Zeroizing;
 
-use super::profile::Profile;
+use super::profile::{Credentials, Profile};
 use super::{LAYER, certificates};
 use crate::{Error, Result};
 
@@ -34,34 +33,6 @@ pub struct BucketOptions {
     /// Other sources of credentials: variables of containers and web identities, each with its
     /// value.
     pub elsewhere: Vec<(String, String)>,
-}
-
-/// Credentials of S3.
-#[derive(Clone)]
-pub struct Credentials {
-    /// The access key ID.
-    pub key_id: String,
-    /// The secret access key.
-    pub secret: Zeroizing<String>,
-    /// The token of a session.
-    pub token: Option<Zeroizing<String>>,
-}
-
-impl Credentials {
-    /// Creates credentials without a session token.
-    pub fn new(key_id: &str, secret: &str) -> Self {
-        Self {
-            key_id: key_id.to_owned(),
-            secret: secret.to_owned().into(),
-            token: None,
-        }
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credentials")
-    }
 }
 
 /// Variables that refer to credentials elsewhere, as the client knows them.

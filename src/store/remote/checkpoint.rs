@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::LAYER;
 use super::Remote;
 use super::layout::{
-    Document, EntryPurpose, FileState, LAYER, LeaseHolder, Name, OBJECTS, ObjectId, Part, Plain,
+    Document, EntryPurpose, FileState, LeaseHolder, Name, OBJECTS, ObjectId, Part, Plain,
 };
 use super::lease;
 use super::log::Log;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::LAYER;
 use super::file::File;
-use super::layout::{Document, EntryPurpose, LAYER, Name};
+use super::layout::{Document, EntryPurpose, Name};
 use super::log::{Appended, Log};
 use super::names::NameState;
 use super::shared::Shared;

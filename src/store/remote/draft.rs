@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::layout::{Document, EntryPurpose, LAYER, Name, OBJECTS, ObjectId, ROOT};
+use super::LAYER;
+use super::layout::{Document, EntryPurpose, Name, OBJECTS, ObjectId, ROOT};
 use super::lease::{self, Heartbeat};
 use super::log::Log;
 use super::names::NameState;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::layout::LAYER;
+use super::LAYER;
 use crate::{Error, Result};
 
 /// Escapes spaces, line ends and non-ASCII characters in `text`.

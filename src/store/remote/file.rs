@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::LAYER;
 use super::Session;
 use super::buffers::{Buffer, PAGE};
 use super::cache::Key;
 use super::fetch::FetchingPages;
-use super::layout::{FileState, LAYER, Part};
+use super::layout::{FileState, Part};
 use super::names::Listed;
 use super::pages::{PageData, Pages, Source};
 use super::prefetch::AccessPattern;

@@ -22,10 +22,9 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use super::LAYER;
 use super::fields::{Fields, Lines, escaped};
 use crate::{Error, Result};
-
-pub(super) const LAYER: &str = "object store";
 
 /// The prefix of all keys of this format.
 pub(super) const ROOT: &str = ".bandsaw/";

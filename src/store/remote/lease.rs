@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::LAYER;
 use super::RemoteOptions;
-use super::layout::{Document, EntryPurpose, LAYER, LeaseHolder, lease_key, log_key};
+use super::layout::{Document, EntryPurpose, LeaseHolder, lease_key, log_key};
 use super::log::{Appended, Log};
 use super::periodic::PeriodicTask;
 use crate::store::Put;

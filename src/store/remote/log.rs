@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::LAYER;
 use super::layout::{
-    Document, EntryPurpose, FileState, LAYER, MANIFESTS, Name, ROOT, Role, check_len, log_key,
+    Document, EntryPurpose, FileState, MANIFESTS, Name, ROOT, Role, check_len, log_key,
     manifest_key,
 };
 use crate::store::Put;

@@ -44,7 +44,7 @@ use crate::device::Access;
 use crate::sync::Mutex;
 use crate::{Error, Result};
 use cache::Cache;
-use layout::{Document, LAYER};
+use layout::Document;
 use lease::Heartbeat;
 use log::Log;
 use periodic::PeriodicTask;
@@ -54,6 +54,8 @@ pub use cache::{CacheOptions, FlushTo};
 pub use checkpoint::{Checkpointed, Status};
 pub use layout::LeaseHolder;
 pub use snapshots::Snapshot;
+
+const LAYER: &str = "object store";
 
 /// Options of opening a bundle in an object store.
 #[derive(Debug, Clone)]

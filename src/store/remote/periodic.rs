@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::layout::LAYER;
+use super::LAYER;
 use crate::sync::{Condvar, Mutex};
 use crate::{Error, Result};
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::LAYER;
 use super::RemoteOptions;
 use super::cache::Cache;
 use super::file::File;
-use super::layout::{LAYER, LeaseHolder, Name, ObjectId, Plain};
+use super::layout::{LeaseHolder, Name, ObjectId, Plain};
 use super::lease;
 use super::log::{Log, random};
 use super::names::{NameState, Names};

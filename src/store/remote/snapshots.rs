@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::LAYER;
 use super::Remote;
-use super::layout::{Document, EntryPurpose, FileState, LAYER, Name, Role, SnapshotRef};
+use super::layout::{Document, EntryPurpose, FileState, Name, Role, SnapshotRef};
 use super::log::{Log, read_all};
 use super::names::NameState;
 use super::shared::Shared;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::LAYER;
 use super::Remote;
 use super::file::{File, Opened};
-use super::layout::{FileState, LAYER, Part, Plain, ROOT};
+use super::layout::{FileState, Part, Plain, ROOT};
 use super::names::NameState;
 use super::shared::Shared;
 use crate::device::{Access, AfterDiscard, BlockDevice};

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::LAYER;
 use super::buffers::{Buffer, PAGE};
 use super::cache::{Block, Cache, NameRecord};
 use super::file::File;
-use super::layout::LAYER;
 use super::names::NameState;
 use super::periodic::PeriodicTask;
 use super::shared::Shared;

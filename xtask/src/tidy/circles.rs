@@ -7,6 +7,9 @@ use super::{Fault, Text};
 /// Maximum number of files in a circle.
 const MAX_FILES: usize = 5;
 
+/// Maximum number of circles in the tree. Lower it when some are dissolved.
+const MAX_CIRCLES: usize = 24;
+
 /// The path of a module or an item from the root of its crate.
 type Path = Vec<String>;
 
@@ -20,8 +23,8 @@ struct Module<'a> {
     reexports: BTreeMap<String, Path>,
 }
 
-/// Returns a fault for each circle of too many files. A file may use the modules that contain it:
-/// what they share is not a circle. Tests are not counted.
+/// Returns a fault for each circle of too many files, and for all circles if there are too many. A
+/// file may use the modules that contain it: what they share is not a circle. Tests are not counted.
 pub(super) fn check(files: &[Text]) -> Vec<Fault> {
     let mut crates: BTreeMap<&str, Vec<(Path, &Text)>> = BTreeMap::new();
     for file in files {
@@ -29,10 +32,16 @@ pub(super) fn check(files: &[Text]) -> Vec<Fault> {
             crates.entry(root).or_default().push((module, file));
         }
     }
-    crates.into_values().flat_map(check_crate).collect()
+    let circles: Vec<_> = crates.into_values().flat_map(check_crate).collect();
+    let are_too_many = circles.len() > MAX_CIRCLES;
+    let faults = circles
+        .into_iter()
+        .filter(|(files, _)| are_too_many || *files > MAX_FILES);
+    faults.map(|(_, fault)| fault).collect()
 }
 
-fn check_crate(files: Vec<(Path, &Text)>) -> Vec<Fault> {
+/// Returns the number of files of each circle, and the fault that it is if it must not be.
+fn check_crate(files: Vec<(Path, &Text)>) -> Vec<(usize, Fault)> {
     let names: BTreeSet<Path> = files.iter().map(|(module, _)| module.clone()).collect();
     let modules: BTreeMap<Path, Module<'_>> = files
         .into_iter()
@@ -48,15 +57,15 @@ fn check_crate(files: Vec<(Path, &Text)>) -> Vec<Fault> {
         .collect();
     circles(&graph)
         .into_iter()
-        .filter(|circle| circle.len() > MAX_FILES)
         .filter_map(|circle| {
             let names: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
             let what = format!(
-                "{} files use each other in a circle, at most {MAX_FILES} may: {}",
+                "{} files use each other in a circle, at most {MAX_FILES} may, and {MAX_CIRCLES} \
+                 circles may exist: {}",
                 names.len(),
                 names.join(", ")
             );
-            Some(modules[circle[0]].file?.fault(1, what))
+            Some((circle.len(), modules[circle[0]].file?.fault(1, what)))
         })
         .collect()
 }
@@ -255,8 +264,10 @@ mod tests {
             let mut files = circle(count);
             let faults = check(&files);
             assert_eq!(faults.len(), 1);
-            let expected =
-                format!("src/m0.rs:1: {count} files use each other in a circle, at most 5 may: m0");
+            let expected = format!(
+                "src/m0.rs:1: {count} files use each other in a circle, at most 5 may, and \
+                 {MAX_CIRCLES} circles may exist: m0"
+            );
             assert!(
                 faults[0].to_string().starts_with(&expected),
                 "{}",
@@ -265,6 +276,22 @@ mod tests {
             files.remove(2);
             assert!(check(&files).is_empty());
         }
+    }
+
+    #[test]
+    fn circles_are_counted() {
+        let pairs = |count: usize| {
+            let file = |n: usize| {
+                let other = n ^ 1;
+                text(
+                    &format!("src/m{n}.rs"),
+                    &format!("use crate::m{other}::T;\n"),
+                )
+            };
+            (0..2 * count).map(file).collect::<Vec<_>>()
+        };
+        assert!(check(&pairs(MAX_CIRCLES)).is_empty());
+        assert_eq!(check(&pairs(MAX_CIRCLES + 1)).len(), MAX_CIRCLES + 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod active_subject;
 pub mod article;
 mod compression;
+mod compressor;
 mod kind;
 mod nbd;
 mod process;
@@ -24,9 +25,9 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
 pub(crate) use compression::STEPS;
+pub use compressor::Compressor;
+pub(crate) use compressor::STREAMED;
 pub use kind::{Kind, Via};
-pub use stream::Compressor;
-pub(crate) use stream::STREAMED;
 
 use crate::folder::{clean_up, scratch, seconds_since_1970};
 use crate::machine::FileSystemSpace;

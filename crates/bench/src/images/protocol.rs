@@ -6,7 +6,8 @@ use bandsaw::Result;
 use bandsaw::progress::Progress;
 
 use super::active_subject::ActiveSubject;
-use super::stream::{self, STREAMED, StreamTest};
+use super::compressor::STREAMED;
+use super::stream::{self, StreamTest};
 use super::subject::Subject;
 use super::{Protocol, space};
 use crate::clock::HostClock;

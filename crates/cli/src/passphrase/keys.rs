@@ -20,7 +20,8 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 
-use super::source::{MAX_SECRET_LEN, all, line_of};
+use super::secret_reader::MAX_SECRET_LEN;
+use super::source::line_of;
 use super::{Passphrase, VolumePassphrase};
 
 /// The keys of an encrypted image and of the encrypted volumes in it.

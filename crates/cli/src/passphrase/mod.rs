@@ -6,6 +6,7 @@
 
 mod keys;
 mod scrub_env;
+mod secret_reader;
 mod source;
 mod stdin;
 

@@ -16,7 +16,7 @@ use std::process::Command;
 use bandsaw::crypt::Secret;
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::source::all;
+use super::secret_reader::read_secret;
 use super::{ImagePassphraseRole, NewPassphraseRole, Role, VolumePassphraseRole};
 
 /// The variable with the pipe of each option's passphrase for the second run: `--passenv=5`,
@@ -128,7 +128,7 @@ mod tests {
     fn a_pipe_holds_what_was_written_before_anybody_reads() {
         let pipe = pipe_of(&[7; PIPE_CAPACITY]).unwrap();
         assert_eq!(
-            all(File::open(format!("/dev/fd/{}", pipe.as_raw_fd())).unwrap())
+            read_secret(File::open(format!("/dev/fd/{}", pipe.as_raw_fd())).unwrap())
                 .unwrap()
                 .len(),
             PIPE_CAPACITY

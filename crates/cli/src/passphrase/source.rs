@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use bandsaw::crypt::Secret;
 use bandsaw::{Error, Result, platform};
 
+use super::secret_reader::{MAX_SECRET_LEN, read_secret};
 use super::{scrub_env, stdin};
-
-/// The longest passphrase: a longer file is probably the wrong one.
-pub(super) const MAX_SECRET_LEN: usize = 64 << 10;
 
 /// The source of one passphrase, with its option.
 #[derive(Debug, Clone, Default)]
@@ -114,24 +112,11 @@ pub(super) fn line_of(option: &'static str, path: &Path) -> Result<Secret> {
 
 /// Reads everything but one newline at the end, which editors and `echo` add.
 fn without_newline(from: impl Read) -> io::Result<Secret> {
-    let secret = all(from)?;
+    let secret = read_secret(from)?;
     Ok(match secret.strip_suffix(b"\n") {
         Some(line) => Secret::new(line.to_vec()),
         None => secret,
     })
-}
-
-/// Reads all of a file that holds a secret.
-pub(super) fn all(from: impl Read) -> io::Result<Secret> {
-    // Growing the buffer would leave copies that are never wiped.
-    let mut bytes = Vec::with_capacity(MAX_SECRET_LEN + 1);
-    let read = from.take(MAX_SECRET_LEN as u64 + 1).read_to_end(&mut bytes);
-    let secret = Secret::new(bytes);
-    if secret.len() > MAX_SECRET_LEN {
-        Err(io::ErrorKind::FileTooLarge.into())
-    } else {
-        read.map(|_| secret)
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use bandsaw::crypt::Secret;
 use bandsaw::sync::Mutex;
 
-use super::source::MAX_SECRET_LEN;
+use super::secret_reader::MAX_SECRET_LEN;
 
 /// The passphrases read so far: standard input can be read only once, and the second may be needed
 /// first.

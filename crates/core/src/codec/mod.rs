@@ -6,6 +6,7 @@
 mod adc;
 mod bzip2;
 mod encoder;
+mod level;
 mod lz4;
 mod lz4_encode;
 mod lzbitmap;
@@ -19,7 +20,8 @@ use std::io::Read;
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
-pub use encoder::{Encoder, Level};
+pub use encoder::Encoder;
+pub use level::Level;
 pub(crate) use lz4_encode::Lz4Encoder;
 pub(crate) use lzvn::LzvnEncoder;
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::pack::PackOptions;
+use super::pack_options::PackOptions;
 use super::{LAYER, Method};
 use crate::codec::{self, Codec, Encoder, LzvnEncoder};
 use crate::size::narrow;

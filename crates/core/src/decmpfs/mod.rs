@@ -10,6 +10,7 @@ mod contents;
 mod fork;
 pub mod layout;
 mod pack;
+mod pack_options;
 mod table;
 mod zeros;
 
@@ -30,7 +31,8 @@ use crate::device::{BlockDevice, Memory};
 use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
-pub use self::pack::{Bounds, MAX_LEN, PackOptions, PackedFile, PlainContents, pack};
+pub use self::pack::{Bounds, MAX_LEN, PackedFile, PlainContents, pack};
+pub use self::pack_options::PackOptions;
 
 /// Name of the attribute that describes compressed contents.
 pub const ATTRIBUTE: &str = "com.apple.decmpfs";

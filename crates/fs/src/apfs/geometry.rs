@@ -44,7 +44,7 @@ pub(crate) struct Geometry {
     pub(crate) main_queue_limit: u16,
     /// Maximum number of volumes.
     pub(crate) max_volumes: u32,
-    /// First word about ephemeral objects in the container superblock.
+    /// `nx_ephemeral_info[0]` of the container superblock.
     pub(crate) ephemeral_info: u64,
     /// Number of blocks of the descriptor area.
     pub(crate) desc_blocks: u32,

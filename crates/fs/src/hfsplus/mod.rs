@@ -66,6 +66,9 @@ pub use self::repair::Repair;
 pub use self::unicode::composed;
 pub use self::write::{HfsPlusMut, WriteOptions};
 
+/// `lastMountedVersion` that is written to a volume without a journal.
+const MADE_BY: [u8; 4] = *b"bsaw";
+
 const LAYER: &str = "hfs+";
 /// Default size of the cache for tree nodes of a volume, in bytes.
 pub const DEFAULT_CACHE: usize = 16 << 20;

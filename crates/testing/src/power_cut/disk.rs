@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Keep;
-use super::names::Names;
+use super::names::{FileId, Names};
 use crate::Random;
 use crate::pages::Pages;
 use bandsaw_core::store::{Attributes, Meta, NodeKind};
@@ -14,10 +14,6 @@ use bandsaw_core::store::{Attributes, Meta, NodeKind};
 pub(super) const SECTOR: u64 = 512;
 /// Nanoseconds of the clock between two events.
 const TICK: i64 = 1_000_000_000;
-
-/// A file or a folder, independent of its names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId(pub(super) u64);
 
 /// A recorded change of the store.
 #[derive(Debug, Clone)]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::disk::{ContentChange, Event, FileId, SECTOR};
+use super::disk::{ContentChange, Event, SECTOR};
+use super::names::FileId;
 use super::{LAYER, Recorder};
 use bandsaw_core::Result;
 use bandsaw_core::device::{Access, AfterDiscard, BlockDevice, Extent, FileRange, Info};

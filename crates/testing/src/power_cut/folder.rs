@@ -6,7 +6,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Event, FileId};
+use super::disk::Event;
+use super::names::FileId;
 use super::{LAYER, PowerCut, Recorder};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::store::{

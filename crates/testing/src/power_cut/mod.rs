@@ -35,8 +35,9 @@ use bandsaw_core::store::{
 };
 use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Result};
-use disk::{Disk, Event, FileId};
+use disk::{Disk, Event};
 use file::PowerCutFile;
+use names::FileId;
 
 pub use folder::PowerCutFolder;
 pub use survival::Survival;

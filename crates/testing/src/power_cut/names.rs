@@ -5,8 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Keep;
-use super::disk::FileId;
 use crate::Random;
+
+/// A file or a folder, independent of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId(pub(super) u64);
 
 /// A folder, and a name in it; that of a folder ends with `/`.
 type Key = (FileId, String);

@@ -12,7 +12,7 @@ use bandsaw_evidence::{ComparedFolder, Options};
 use maud::{Markup, html};
 
 use super::layout::{self, Frame};
-use super::limits::{Deadline, late, turn};
+use super::limits::{Deadline, acquire_permit, late};
 use super::volume_state::VolumeState;
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
@@ -51,7 +51,7 @@ pub(crate) async fn compare(
         state.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, text::MISSING))
     };
     let (old, new) = (state("old")?, state("new")?);
-    let turn = turn(&app).await?;
+    let turn = acquire_permit(&app).await?;
     let shown = visit.clone();
     let main = work(move || {
         let _turn = turn;

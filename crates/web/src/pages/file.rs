@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bandsaw::decmpfs::Place;
 use bandsaw::device::{BlockDevice, ExtentKind};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, RESOURCE_FORK};

@@ -13,7 +13,7 @@ use bandsaw_backups::{Backup, Backups, is_same_version, versions};
 use maud::{Markup, html};
 
 use super::layout::{self, Frame};
-use super::limits::{Deadline, late, turn};
+use super::limits::{Deadline, acquire_permit, late};
 use super::volume_state::VolumeState;
 use super::{open_volume, refusal_in, work};
 use crate::app::{App, Target};
@@ -215,7 +215,7 @@ impl Timeline {
 /// Shows the states of a volume, and what they have at a path.
 pub(crate) async fn time(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Refusal> {
     let target = Target::parse(&visit.query)?;
-    let turn = turn(&app).await?;
+    let turn = acquire_permit(&app).await?;
     let (shown, of) = (visit.clone(), target);
     let main = work(move || {
         let _turn = turn;

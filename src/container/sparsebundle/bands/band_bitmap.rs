@@ -5,7 +5,7 @@
 //! either order, and only those read as zeros; every other block reads as stored.
 
 use super::super::BandIndex;
-use super::slot::BLOCK;
+use super::BLOCK;
 use crate::Result;
 use crate::device::BlockDeviceExt;
 use crate::size::to_usize;

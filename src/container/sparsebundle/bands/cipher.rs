@@ -11,7 +11,8 @@
 use std::ops::Range;
 
 use super::super::{BandIndex, LAYER};
-use super::slot::{BLOCK, Band, BandState, Slot};
+use super::BLOCK;
+use super::slot::{Band, BandState, Slot};
 use super::{BandPart, Bands};
 use crate::crypt::CipherTextWindow;
 use crate::device::{AfterDiscard, is_zero};

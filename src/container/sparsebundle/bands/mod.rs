@@ -34,7 +34,9 @@ use hole_scan::ConsecutiveMisses;
 use slot::{Band, BandState, RunKind, Slot};
 
 pub(super) use cipher::truncated;
-pub(super) use slot::BLOCK;
+
+/// Unit of the growth of a band file in bytes, as in macOS.
+pub(super) const BLOCK: u64 = 4096;
 
 /// Limit of open band files. Apple keeps 64; a larger limit makes random writes over many bands
 /// cheap.

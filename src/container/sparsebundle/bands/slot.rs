@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::super::BandIndex;
+use super::BLOCK;
 use super::band_bitmap::BandBitmap;
 use crate::Result;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// Unit of the growth of a band file in bytes, as in macOS.
-pub(in super::super) const BLOCK: u64 = 4096;
 
 /// A cached band.
 ///

@@ -1,6 +1,6 @@
 //! Consistency check of a bundle whose bands are of two sizes.
 
-use super::super::check::{BandRules, check_name};
+use super::super::band_rules::{BandRules, check_name};
 use super::super::{BandIndex, plist};
 use super::{BANDS, LAYER, NEW_BANDS, Rebanding};
 use crate::problem::{Findings, Severity};

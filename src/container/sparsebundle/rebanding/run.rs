@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 
+use super::super::band_rules::{BandRules, check_name};
 use super::super::bands::Bands;
-use super::super::check::{BandRules, check_name};
 use super::super::{
     BandIndex, Bundle, LAYER, check_band_size, check_cipher_block, plist, warnings_of_size,
 };

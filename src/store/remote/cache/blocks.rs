@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::LAYER;
 use super::super::buffers::PAGE;
-use super::super::layout::LAYER;
 use super::BLOCKS;
 use crate::device::{AfterDiscard, BlockDevice};
 use crate::store::{Open, Store};

@@ -20,11 +20,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::super::LAYER;
 use super::super::buffers::PAGE;
 use super::super::fields::{Fields, Lines, escaped};
 use super::super::layout::{
-    Document, EntryPurpose, FileState, LARGEST, LAYER, ObjectId, Role, encode_file, log_key,
-    take_file, take_part,
+    Document, EntryPurpose, FileState, LARGEST, ObjectId, Role, encode_file, log_key, take_file,
+    take_part,
 };
 use super::super::log::read_all;
 use super::{BLOCKS, Block, JOURNAL, odd};

@@ -23,8 +23,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use super::LAYER;
 use super::buffers::PAGE;
-use super::layout::{LAYER, ObjectId, Plain};
+use super::layout::{ObjectId, Plain};
 use crate::device::Access;
 use crate::store::{Guard, Lock, Store};
 use crate::sync::{Mutex, MutexGuard};

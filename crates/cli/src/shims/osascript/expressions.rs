@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::super::refused;
-use super::finder::{Disk, Part};
+use super::finder::Disk;
 use super::script::{MAX_LEVELS, Run};
 use super::tokens::{Token, Words};
-use super::value::{CONSTANTS, Value};
+use super::value::{CONSTANTS, Part, Value};
 use crate::failure::Outcome;
 
 impl Run<'_> {

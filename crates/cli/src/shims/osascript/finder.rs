@@ -14,7 +14,7 @@ use bandsaw_registry::{Mount, Registry};
 
 use super::super::finder_info;
 use super::super::refused;
-use super::value::Value;
+use super::value::{Part, Value};
 use crate::failure::{Failure, Outcome};
 
 const STORE: &str = ".DS_Store";
@@ -37,19 +37,6 @@ pub(super) struct Disk {
     /// The picture, relative to the root.
     picture: Option<PathBuf>,
     has_changed: bool,
-}
-
-/// The parts of a volume that have properties.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Part {
-    Disk,
-    Window,
-    ViewOptions,
-    /// An entry of the root.
-    Item(String),
-    EveryItem,
-    /// A file by its path, parts separated by colons.
-    File(String),
 }
 
 impl Disk {

@@ -1,7 +1,7 @@
 //! The statements of the scripts.
 
 use super::super::refused;
-use super::finder::{Disk, Part};
+use super::finder::Disk;
 use super::tokens::{Line, Token, Words, lines};
 use super::value::Value;
 use crate::failure::{Failure, Outcome};

@@ -1,8 +1,20 @@
 //! The values of expressions.
 
 use super::super::refused;
-use super::finder::Part;
 use crate::failure::{Failure, Outcome};
+
+/// The parts of a volume that have properties.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Part {
+    Disk,
+    Window,
+    ViewOptions,
+    /// An entry of the root.
+    Item(String),
+    EveryItem,
+    /// A file by its path, parts separated by colons.
+    File(String),
+}
 
 /// A value of an expression.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    EntryRaw, HeaderRaw, MAGIC, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw,
+    EntryRaw, HeaderRaw, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw,
 };
+use super::pack_options::PackOptions;
 use super::{CHUNK, Compression, LAYER, Method, Place, chunk};
-use crate::codec::Level;
 use crate::progress::Progress;
 use crate::size::{narrow, to_usize};
 use crate::{Error, Result};
@@ -21,48 +21,6 @@ pub const MAX_LEN: u64 = u32::MAX as u64 - 1;
 /// Number of chunks per core that are compressed before the results are written; large enough to
 /// balance the load.
 const BATCH: u64 = 32;
-
-/// Compression parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PackOptions {
-    pub(super) method: Method,
-    pub(super) level: Level,
-}
-
-impl PackOptions {
-    /// Creates parameters; `level` applies only to zlib. [`Kind::Unsupported`](crate::Kind) for methods that are
-    /// not written: LZBITMAP, LZ4, and stored contents.
-    pub fn new(method: Method, level: Level) -> Result<Self> {
-        match method {
-            Method::Zlib | Method::Lzvn | Method::Lzfse => Ok(Self { method, level }),
-            Method::Stored | Method::Lzbitmap | Method::Lz4 => Err(Error::unsupported(
-                LAYER,
-                format!("cannot compress by {method}: only zlib, LZVN and LZFSE are supported"),
-            )),
-        }
-    }
-
-    /// Returns the number of the type (§3) for contents at this location.
-    fn number(self, place: Place) -> u32 {
-        let in_attribute = match self.method {
-            Method::Lzvn => 7,
-            Method::Lzfse => 11,
-            _ => 3,
-        };
-        in_attribute + u32::from(place == Place::Fork)
-    }
-
-    /// Returns the attribute of contents of `len` bytes.
-    fn attribute(self, place: Place, len: u64, payload: &[u8]) -> Vec<u8> {
-        let compression_type = self.number(place).into();
-        let header = HeaderRaw {
-            magic: MAGIC,
-            compression_type,
-            uncompressed_size: len.into(),
-        };
-        [header.as_bytes(), payload].concat()
-    }
-}
 
 /// Result of a compression.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Kind;
+use crate::codec::Level;
 use crate::decmpfs::contents;
 use crate::device::Memory;
 use crate::device::{BlockDevice, BlockDeviceExt};

@@ -11,7 +11,6 @@ use super::ephemeral::Ephemeral;
 use super::preconditions;
 use super::space::{FixedBlocks, SMALL, Space};
 use super::tree::OidCounter;
-use super::volume::KEPT_CHECKPOINTS;
 use crate::apfs::container::Container;
 use crate::apfs::geometry::{BYTES_PER_VOLUME, Geometry, MAX_CONTAINER_LEN, MIN_CONTAINER_LEN};
 use crate::apfs::layout::{ContainerRaw, Oid, Xid};
@@ -22,6 +21,9 @@ use bandsaw_core::device::failed::FailureFlag;
 use bandsaw_core::progress::Progress;
 use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Kind, Result};
+
+/// Number of checkpoints before the last one whose blocks are kept while there is free space.
+pub(super) const KEPT_CHECKPOINTS: u64 = 4;
 
 /// Minimum number of queued blocks that are worth releasing: more than a few checkpoints take
 /// themselves.

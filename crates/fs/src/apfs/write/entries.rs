@@ -6,7 +6,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::LAYER;
 use super::inode::Inode;
-use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::apfs::layout::{
     DataStreamIdRaw, DirectoryEntryRaw, FileId, InodeRaw, RecordKey, SiblingLinkRaw, SiblingMapRaw,
@@ -493,4 +492,21 @@ fn check_name(name: &str) -> Result<()> {
         return Err(Error::invalid(LAYER, message).named(name));
     }
     Ok(())
+}
+
+pub(super) fn check_replaceable(
+    object: &Inode,
+    there: &Inode,
+    existing: ExistingTarget,
+    name: &str,
+) -> Result<()> {
+    let refused = |message: &'static str| Err(Error::conflict(LAYER, message).named(name));
+    match (existing, object.is_folder(), there.is_folder()) {
+        (ExistingTarget::Error, ..) => Err(Error::conflict(LAYER, "already exists")
+            .because(Reason::Exists)
+            .named(name)),
+        (_, true, false) => refused("not a folder; a folder cannot replace it"),
+        (_, false, true) => refused("a folder; a file cannot replace it"),
+        _ => Ok(()),
+    }
 }

@@ -8,10 +8,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::LAYER;
 use super::space::AllocationUse;
 use super::volume::{Volume, corrupt};
-use crate::apfs::btree::{Addressing, Key, Tree, TreeKind};
+use crate::apfs::btree::{Key, Tree, TreeKind};
 use crate::apfs::layout::{
-    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Oid, Paddr, RecordKey, UPDATE_OWNER,
-    extent_flags, extent_ref_kind, record_type,
+    ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags,
+    extent_ref_kind, record_type,
 };
 use crate::apfs::store::Store;
 use crate::apfs::stream::{self, StoredRun};
@@ -508,30 +508,6 @@ impl Volume {
         );
         self.put_reference(blocks.start, &raw)?;
         Ok(end)
-    }
-}
-
-/// The extent-reference tree of a snapshot, opened when it is needed first.
-#[derive(Debug)]
-pub(super) struct KeptReferences {
-    root: Oid,
-    tree: Option<Tree>,
-}
-
-impl KeptReferences {
-    pub(super) fn new(root: Oid) -> Self {
-        Self { root, tree: None }
-    }
-
-    fn tree(&mut self, store: &Store) -> Result<&Tree> {
-        let tree = match self.tree.take() {
-            Some(tree) => tree,
-            None => {
-                let kind = TreeKind::ExtentReferences;
-                Tree::open(store, kind, Addressing::Physical, self.root)?
-            }
-        };
-        Ok(self.tree.insert(tree))
     }
 }
 

@@ -20,6 +20,7 @@ mod extents;
 mod fall_back;
 mod file;
 mod inode;
+mod kept_references;
 mod moves;
 mod nodes;
 mod orphans;

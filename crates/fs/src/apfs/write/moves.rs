@@ -1,12 +1,12 @@
 //! Rename, move and swap of entries; a rename may replace an existing entry.
 
 use super::LAYER;
-use super::entries::{FolderEntry, IsOpen};
+use super::entries::{FolderEntry, IsOpen, check_replaceable};
 use super::inode::Inode;
 use super::volume::Volume;
 use crate::apfs::layout::FileId;
 use crate::{ExistingTarget, NodeId};
-use bandsaw_core::{Error, Kind, Reason, Result};
+use bandsaw_core::{Error, Kind, Result};
 
 impl Volume {
     pub(super) fn rename(
@@ -132,22 +132,5 @@ impl Volume {
             LAYER,
             format!("folder {id:#x} contains itself; the volume is damaged"),
         ))
-    }
-}
-
-pub(super) fn check_replaceable(
-    object: &Inode,
-    there: &Inode,
-    existing: ExistingTarget,
-    name: &str,
-) -> Result<()> {
-    let refused = |message: &'static str| Err(Error::conflict(LAYER, message).named(name));
-    match (existing, object.is_folder(), there.is_folder()) {
-        (ExistingTarget::Error, ..) => Err(Error::conflict(LAYER, "already exists")
-            .because(Reason::Exists)
-            .named(name)),
-        (_, true, false) => refused("not a folder; a folder cannot replace it"),
-        (_, false, true) => refused("a folder; a file cannot replace it"),
-        _ => Ok(()),
     }
 }

@@ -2,9 +2,9 @@
 //! (§8), as are files that have no name yet.
 
 use super::LAYER;
+use super::entries::check_replaceable;
 use super::entries::{IsOpen, check_target};
 use super::inode::Inode;
-use super::moves::check_replaceable;
 use super::volume::{Volume, corrupt};
 use crate::apfs::layout::FileId;
 use crate::{ExistingTarget, FileSystem, NewKind, NewNode, NodeId};

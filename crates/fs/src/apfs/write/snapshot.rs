@@ -5,7 +5,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::commit::relocate_physical;
-use super::extents::KeptReferences;
+use super::kept_references::KeptReferences;
 use super::space::{AllocationUse, Block};
 use super::tree::{ChangingTree, OidCounter};
 use super::volume::Volume;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::checkpoint::room;
-use super::container::{WORTH_RELEASING, write_whole};
+use super::container::{KEPT_CHECKPOINTS, WORTH_RELEASING, write_whole};
 use super::ephemeral::Ephemeral;
-use super::extents::KeptReferences;
 use super::inode::Inode;
+use super::kept_references::KeptReferences;
 use super::space::Space;
 use super::tree::{ChangingTree, OidCounter};
 use super::{LAYER, WriteOptions, preconditions};
@@ -29,8 +29,6 @@ use bandsaw_core::{Error, Kind, Result};
 
 /// Number of changed nodes above which a commit is made implicitly.
 const MAX_CHANGED: u64 = 2048;
-/// Number of checkpoints before the last one whose blocks are kept while there is free space.
-pub(super) const KEPT_CHECKPOINTS: u64 = 4;
 
 /// A function that returns the key of an encrypted volume.
 pub(super) type AskKey<'a> = &'a dyn Fn(&LockedVolume) -> Result<VolumeKey>;

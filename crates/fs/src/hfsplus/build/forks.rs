@@ -12,7 +12,7 @@ use bandsaw_core::device::{self, BlockDevice};
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Result};
 
-use super::objects::LAYER;
+use super::LAYER;
 use super::recipe::ATTRIBUTES_NODE_SIZE;
 
 /// A stream of a node.

@@ -1,6 +1,6 @@
 //! The layout of a volume of a certain length.
 
-use super::objects::LAYER;
+use super::LAYER;
 use super::recipe::{
     self, ATTRIBUTES_NODE_SIZE, EXTENTS_NODE_SIZE, GAP_CLUMPS, MIN_LEN_FOR_GAPS, MIN_VOLUME_LEN,
 };

@@ -13,9 +13,6 @@ use crate::hfsplus::layout::{
 use bandsaw_core::Result;
 use bandsaw_core::device::BlockDevice;
 
-/// Last writer of the volume: four letters that are not one of Apple's values.
-const MADE_BY: [u8; 4] = *b"bsaw";
-
 /// The fields of a header that are not geometry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Identity {
@@ -51,7 +48,7 @@ pub(super) fn header(
         version: version.into(),
         attributes: (volume_attributes::UNMOUNTED | volume_attributes::UNUSED_NODE_FIX | journaled)
             .into(),
-        last_mounted_version: MADE_BY,
+        last_mounted_version: crate::hfsplus::MADE_BY,
         journal_info_block: geometry.journal.info.start.0.into(),
         // On disk this is local time where the volume was made; only UTC is known here.
         create_date: identity.created.into(),

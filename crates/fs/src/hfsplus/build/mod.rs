@@ -29,7 +29,7 @@ use catalog::Catalog;
 use forks::{NodeBlocks, PlacedBodies};
 use geometry::{Geometry, JournalPlace, Needs, TreePlace};
 use header::Identity;
-use objects::{LAYER, Objects};
+use objects::Objects;
 pub(super) use recipe::journal_len;
 use records::RecordStyle;
 pub(super) use tree::{HeaderKind, map_nodes};
@@ -49,6 +49,11 @@ use crate::{NewVolumeInfo, PlacedContents, VolumePlan};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::progress::Progress;
 use bandsaw_core::{Error, Result};
+
+const LAYER: &str = "hfs+ builder";
+
+/// The folder of hard-linked files, with its name as programs see it.
+const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
 
 /// Options of a new volume.
 #[derive(Debug, Clone)]

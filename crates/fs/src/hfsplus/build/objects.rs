@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use zerocopy::big_endian::U16;
 
+use super::LAYER;
 use super::volume_files::{self, Purpose, VolumeEntry};
 use crate::build::tree::{by_parent, check_source_tree, links, path};
 use crate::hfsplus::layout::Cnid;
@@ -12,11 +13,6 @@ use crate::hfsplus::unicode::{NameOrder, encode_name};
 use crate::source::{SourceKind, Tree};
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Result};
-
-pub(super) const LAYER: &str = "hfs+ builder";
-
-/// The folder of hard-linked files, with its name as programs see it.
-pub(super) const PRIVATE_FOLDER: &str = "\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
 
 /// The objects of a tree: numbered in its order, sorted in catalog order.
 #[derive(Debug)]

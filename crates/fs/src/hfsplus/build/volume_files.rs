@@ -3,7 +3,7 @@
 
 use zerocopy::big_endian::U16;
 
-use super::objects::{LAYER, PRIVATE_FOLDER};
+use super::{LAYER, PRIVATE_FOLDER};
 use crate::hfsplus::layout::Cnid;
 use crate::hfsplus::links::JOURNAL_NAMES;
 use crate::hfsplus::unicode::{NameOrder, encode_name};

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::LAYER;
+use super::block_counts::bytes_of;
 use super::buffer::PendingWrite;
-use super::space::{TreeName, bytes_of};
+use super::space::TreeName;
 use super::volume::Volume;
 use crate::hfsplus::btree::WriteOrder;
 use crate::hfsplus::layout::{AllocBlock, Extent};

@@ -2,8 +2,8 @@
 
 use zerocopy::IntoBytes;
 
+use super::block_counts::{blocks_of, bytes_of};
 use super::reserved::ForkId;
-use super::space::{blocks_of, bytes_of};
 use super::volume::Volume;
 use crate::hfsplus::extents::Owner;
 use crate::hfsplus::layout::{Cnid, EXTENTS_PER_RECORD, Extent, ExtentsRaw, ForkRaw, fork_type};

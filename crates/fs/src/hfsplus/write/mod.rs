@@ -12,6 +12,7 @@
 
 mod attributes;
 mod bitmap;
+mod block_counts;
 mod buffer;
 mod commit;
 mod entries;

@@ -19,8 +19,6 @@ use crate::hfsplus::unicode::encode_name;
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Kind, Result};
 
-/// `lastMountedVersion` that is written to a volume without a journal.
-pub(super) const MADE_BY: [u8; 4] = *b"bsaw";
 /// `lastMountedVersion` that is written to a volume with a journal: the value of macOS, which may
 /// replay such a journal.
 const JOURNALED_BY: [u8; 4] = *b"HFSJ";
@@ -375,7 +373,7 @@ impl Volume {
                 .try_for_each(|place| self.bitmap.mark(*place, false))?;
             self.write_through()?;
             self.header().journal_info_block = 0.into();
-            self.header().last_mounted_version = MADE_BY;
+            self.header().last_mounted_version = crate::hfsplus::MADE_BY;
             freed = places;
         }
         self.set_volume_attributes(

@@ -120,7 +120,7 @@ pub(in crate::hfsplus) fn free_leftover_blocks(
     }
     device.flush()?;
     header.raw.journal_info_block = 0.into();
-    header.raw.last_mounted_version = super::mounting::MADE_BY;
+    header.raw.last_mounted_version = crate::hfsplus::MADE_BY;
     header.raw.attributes = (header.raw.attributes.get() | volume_attributes::UNMOUNTED).into();
     device.write_at(HEADER_OFFSET, header.raw.as_bytes())?;
     device.flush()

@@ -8,9 +8,10 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::LAYER;
+use super::block_counts::bytes_of;
 use super::forks::{ForkMap, MAX_BLOCKS};
 use super::recover;
-use super::space::{TreeName, bytes_of};
+use super::space::TreeName;
 use super::volume::Volume;
 use crate::hfsplus::attributes::{AttributeData, key as attribute_key};
 use crate::hfsplus::catalog::Object;

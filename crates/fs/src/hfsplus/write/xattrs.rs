@@ -5,8 +5,8 @@ use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::LAYER;
+use super::block_counts::blocks_of;
 use super::forks::ForkMap;
-use super::space::blocks_of;
 use super::volume::Volume;
 use crate::hfsplus::attributes::{AttributeData, key, spellings};
 use crate::hfsplus::catalog::Object;

@@ -437,7 +437,7 @@ fn invalid_trees_are_refused() {
     assert_eq!(refused(ignored, options()).kind(), Kind::Unsupported);
 
     let mut private = Grown::new();
-    private.folder(0, objects::PRIVATE_FOLDER);
+    private.folder(0, PRIVATE_FOLDER);
     assert_eq!(refused(private, options()).kind(), Kind::Unsupported);
 
     let mut info = Grown::new();
