@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use super::pipeline::{self, DiskPiece};
 use crate::device::{BlockDevice, ZEROS};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// A checksum algorithm.
@@ -139,7 +140,7 @@ impl ChecksumState {
         let mut left = count;
         while left > 0 {
             let piece = left.min(ZEROS.len() as u64);
-            self.update(&ZEROS[..piece as usize]);
+            self.update(&ZEROS[..to_usize(piece)]);
             left -= piece;
         }
     }

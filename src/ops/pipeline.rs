@@ -7,6 +7,7 @@ use std::thread;
 
 use crate::device::{self, BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// Largest piece of data, in bytes: a chunk of most formats. An extent of at most this length is
@@ -95,7 +96,7 @@ fn read(
                 } else {
                     PIECE as u64 - at % PIECE as u64
                 };
-                let len = most.min(range.end - at) as usize;
+                let len = to_usize(most.min(range.end - at));
                 disk.read_at(at, &mut buf[..len])?;
                 Read::Data(at, buf, len)
             } else {

@@ -12,6 +12,7 @@ use crate::device::{
 use crate::fs::{NewVolumeInfo, PlacedContents, VolumePlan};
 use crate::partition::single::SingleType;
 use crate::partition::{gpt, single};
+use crate::size::to_usize;
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
@@ -168,17 +169,17 @@ impl BlockDevice for PlannedDisk<'_> {
         if inside.is_empty() {
             return self.metadata.read_at(offset, buf);
         }
-        let (before, rest) = buf.split_at_mut((inside.start - offset) as usize);
-        let (within, after) = rest.split_at_mut((inside.end - inside.start) as usize);
+        let (before, rest) = buf.split_at_mut(to_usize(inside.start - offset));
+        let (within, after) = rest.split_at_mut(to_usize(inside.end - inside.start));
         self.metadata.read_at(offset, before)?;
         self.metadata.read_at(inside.end, after)?;
         let whole = inside.start / UNIT * UNIT..inside.end.next_multiple_of(UNIT);
         if whole == inside {
             return self.read_contents(whole.start, within);
         }
-        let mut bytes = vec![0; (whole.end - whole.start) as usize];
+        let mut bytes = vec![0; to_usize(whole.end - whole.start)];
         self.read_contents(whole.start, &mut bytes)?;
-        let skipped = (inside.start - whole.start) as usize;
+        let skipped = to_usize(inside.start - whole.start);
         within.copy_from_slice(&bytes[skipped..skipped + within.len()]);
         Ok(())
     }

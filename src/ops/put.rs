@@ -15,6 +15,7 @@ use crate::fs::{
 use crate::ops::compress::{CompressOptions, compress_one};
 use crate::ops::new_file::NewFileWriter;
 use crate::progress::{NestedProgress, Progress};
+use crate::size::to_usize;
 use crate::{Error, Kind, Reason, Result};
 
 const LAYER: &str = "put";
@@ -333,7 +334,7 @@ impl PutState<'_> {
         };
         let len = stream.len();
         let mut writer = NewFileWriter::new(to, len, holes)?;
-        let mut piece = vec![0; PIECE.min(len) as usize];
+        let mut piece = vec![0; to_usize(PIECE.min(len))];
         let (mut at, mut data) = (0, 0..0);
         while at < len {
             self.progress.check()?;
@@ -353,7 +354,7 @@ impl PutState<'_> {
             } else {
                 data.end
             };
-            let now = PIECE.min(end.min(len) - at) as usize;
+            let now = to_usize(PIECE.min(end.min(len) - at));
             if at < data.start {
                 writer.zeros(now as u64)?;
             } else {

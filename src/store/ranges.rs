@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{BlockDevice, Extent, FileRange, Info, read_only};
+use crate::size::to_usize;
 use crate::sync::Mutex;
 use crate::{Error, Kind, Result};
 
@@ -166,7 +167,7 @@ impl Fetched {
             (index + 1..(index + ahead).min(last)).find(|&next| self.pieces.has(&self.name, next));
         let end = end.unwrap_or((index + ahead).min(last));
         let range = self.piece(index).start..self.piece(end - 1).end;
-        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let mut bytes = vec![0; to_usize(range.end - range.start)];
         self.ranges.fetch(range.start, &mut bytes)?;
         for (piece, index) in bytes.chunks(PIECE as usize).zip(index..) {
             self.pieces.insert(&self.name, index, piece);
@@ -190,7 +191,7 @@ impl BlockDevice for Fetched {
         let until = (offset + buf.len() as u64).saturating_sub(1) / PIECE;
         while !buf.is_empty() {
             let piece = self.get(at / PIECE, until)?;
-            let within = (at % PIECE) as usize;
+            let within = to_usize(at % PIECE);
             let found = piece.get(within..).filter(|rest| !rest.is_empty());
             let found = found.ok_or_else(|| {
                 Error::new(

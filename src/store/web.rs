@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use super::bucket::{Timeouts, prepare_tls, runtime};
 use super::ranges::{Fetched, PIECE, Pieces, Ranges};
 use crate::address::UrlPrefix;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "web";
@@ -185,7 +186,7 @@ impl WebFile {
                 return Ok((0, None, Vec::new()));
             }
             let len = self.check(&answer)?;
-            let mut head = vec![0; PIECE.min(len) as usize];
+            let mut head = vec![0; to_usize(PIECE.min(len))];
             fill(&mut answer, &mut head, &mut 0).await?;
             Ok((len, version(answer.headers()), head))
         })?;

@@ -7,6 +7,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero, regions};
 use crate::open::Image;
 use crate::ops::space::{FreeSpace, Storage, UnitKind};
 use crate::progress::Progress;
+use crate::size::to_usize;
 
 /// Bytes per read, and the size of the smallest run worth a hole.
 const PIECE: u64 = 1 << 20;
@@ -91,7 +92,7 @@ fn search(
         while at < run.end {
             progress.check()?;
             let piece = (run.end - at).min(PIECE);
-            buf.resize(piece as usize, 0);
+            buf.resize(to_usize(piece), 0);
             disk.read_at(at, &mut buf)?;
             zeros_in(&buf, at, each)?;
             at += piece;
@@ -109,7 +110,7 @@ fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()
     let mut zeros: Option<Range<u64>> = None;
     let mut start = at + skip;
     for grain in bytes
-        .get(skip as usize..)
+        .get(to_usize(skip)..)
         .unwrap_or_default()
         .chunks(GRAIN as usize)
     {

@@ -24,6 +24,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
 use crate::platform::nodes::{self, HostNode};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// The flags that make a file immutable: `UF_IMMUTABLE`, `UF_APPEND`, `SF_IMMUTABLE`, `SF_APPEND`.
@@ -186,7 +187,7 @@ impl<'a> OriginalFile<'a> {
         }
         for at in (0..self.node.size).step_by(PIECE as usize) {
             progress.check()?;
-            let now = PIECE.min(self.node.size - at) as usize;
+            let now = to_usize(PIECE.min(self.node.size - at));
             self.file
                 .read_exact_at(&mut expected[..now], at)
                 .map_err(|error| failed("read", self.path, error))?;
@@ -388,7 +389,7 @@ fn store(path: &Path, packed: &PackedFile, fork: &File) -> Result<()> {
             .map_err(|error| failed("open the resource fork", &place, error))?;
         let mut piece = vec![0; PIECE as usize];
         for at in (0..packed.fork_len).step_by(PIECE as usize) {
-            let now = PIECE.min(packed.fork_len - at) as usize;
+            let now = to_usize(PIECE.min(packed.fork_len - at));
             let copied = fork
                 .read_exact_at(&mut piece[..now], at)
                 .and_then(|()| to.write_all_at(&piece[..now], at));
@@ -479,7 +480,7 @@ fn check_sizes(path: &Path, size: u64, progress: &dyn Progress) -> Result<()> {
     for at in (0..size).step_by(PIECE as usize) {
         progress.check()?;
         contents
-            .read_vec(at, PIECE.min(size - at) as usize)
+            .read_vec(at, to_usize(PIECE.min(size - at)))
             .map_err(|error| error.in_file(path))?;
     }
     Ok(())

@@ -20,6 +20,7 @@ use crate::ops::export::{FolderOptions, to_folder};
 use crate::ops::new_file::NewFileWriter;
 use crate::ops::writable_volume::RewritableVolume;
 use crate::progress::{NestedProgress, Progress};
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Number of files processed in parallel.
@@ -275,7 +276,7 @@ pub(super) fn attribute(fs: &dyn FileSystem, node: NodeId) -> Result<Option<Vec<
     };
     // macOS ignores longer ones.
     let len = value.info().len.min(super::MAX_IN_ATTRIBUTE as u64 + 1);
-    value.read_vec(0, len as usize).map(Some)
+    value.read_vec(0, to_usize(len)).map(Some)
 }
 
 /// A file whose contents are to be stored in another form.
@@ -356,10 +357,10 @@ pub(super) fn compare(
 ) -> Result<()> {
     let PlainContents { len, read } = plain;
     let decoded = decmpfs::contents(&packed.attribute, || Ok(fork))?;
-    let mut expected = vec![0; PIECE.min(len) as usize];
+    let mut expected = vec![0; to_usize(PIECE.min(len))];
     for at in (0..len).step_by(PIECE as usize) {
         progress.check()?;
-        let now = PIECE.min(len - at) as usize;
+        let now = to_usize(PIECE.min(len - at));
         read(at, &mut expected[..now])?;
         if expected[..now] != decoded.read_vec(at, now)? {
             let message = "the compressed contents do not match; the file was not changed";
@@ -451,7 +452,7 @@ fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) ->
     for at in (0..file.size).step_by(PIECE as usize) {
         progress.check()?;
         let now = PIECE.min(file.size - at);
-        writer.bytes(&packed.read_vec(at, now as usize)?)?;
+        writer.bytes(&packed.read_vec(at, to_usize(now))?)?;
         progress.advance(now);
     }
     writer.finish()?;

@@ -19,6 +19,7 @@ use crate::device::{AfterDiscard, BlockDevice, Memory, Slice};
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{RESOURCE_FORK, UF_COMPRESSED};
 use crate::progress::Progress;
+use crate::size::{narrow, to_usize};
 use crate::sync::Mutex;
 
 /// Allocation properties of the volume to be built.
@@ -100,7 +101,7 @@ pub(crate) fn compress_tree(
     let nodes = tree.nodes.par_iter().enumerate();
     let all = || {
         nodes
-            .map(|(node, source)| one((node as u32, source)))
+            .map(|(node, source)| one((narrow(node), source)))
             .collect::<Result<Vec<_>>>()
     };
     let done = on_cores(options.jobs, all)??;
@@ -246,7 +247,7 @@ impl CompressedTree<'_> {
         }
         let mut fork = Vec::new();
         let mut write = |at: u64, bytes: &[u8]| {
-            let at = at as usize;
+            let at = to_usize(at);
             fork.resize(fork.len().max(at + bytes.len()), 0);
             fork[at..at + bytes.len()].copy_from_slice(bytes);
             Ok(())

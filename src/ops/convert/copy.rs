@@ -11,6 +11,7 @@ use crate::device::{self, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind,
 use crate::ops::pipeline::{self, DiskPiece};
 use crate::parallel::{self, StopFlag};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 /// Smallest stretch, in bytes. It is rounded up to a multiple of the target's bands. Small, so that
@@ -102,7 +103,7 @@ pub(super) fn is_same(
             common
         };
         if is_data {
-            let (ours, theirs) = (&mut ours[..now as usize], &mut theirs[..now as usize]);
+            let (ours, theirs) = (&mut ours[..to_usize(now)], &mut theirs[..to_usize(now)]);
             one.read_at(at, ours)?;
             other.read_at(at, theirs)?;
             if ours != theirs {
@@ -246,7 +247,7 @@ impl CopyThread<'_> {
             } else {
                 PIECE as u64 - at % PIECE as u64
             };
-            let piece = &mut self.buf[..most.min(range.end - at) as usize];
+            let piece = &mut self.buf[..to_usize(most.min(range.end - at))];
             self.from.read_at(at, piece)?;
             if self.zeros {
                 self.to.write_at(at, piece)?;
@@ -267,7 +268,7 @@ impl CopyThread<'_> {
 
 /// Returns the runs of `bytes`, which begin at disk offset `offset`, without blocks of zeros.
 pub(super) fn runs_of_data(bytes: &[u8], offset: u64) -> impl Iterator<Item = Range<usize>> {
-    let first = BLOCK - (offset % BLOCK as u64) as usize;
+    let first = BLOCK - to_usize(offset % BLOCK as u64);
     let block_at = move |at: usize| at..(if at == 0 { first } else { at + BLOCK }).min(bytes.len());
     let mut at = 0;
     std::iter::from_fn(move || {

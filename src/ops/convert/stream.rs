@@ -16,6 +16,7 @@ use crate::device::{BlockDevice, ZEROS};
 use crate::open::{FileDraft, Image, NewMode};
 use crate::ops::pipeline::{self, DiskPiece, PIECE};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::store::FileMode;
 use crate::{Error, Result, platform};
 
@@ -174,7 +175,7 @@ impl EncryptedOutput {
     fn zeros(&mut self, mut count: u64) -> Result<()> {
         while count > 0 {
             let piece = count.min(ZEROS.len() as u64);
-            self.data(&ZEROS[..piece as usize])?;
+            self.data(&ZEROS[..to_usize(piece)])?;
             count -= piece;
         }
         Ok(())
@@ -195,7 +196,7 @@ impl EncryptedOutput {
         let whole = self
             .plain
             .len()
-            .next_multiple_of(self.cipher.block() as usize);
+            .next_multiple_of(to_usize(self.cipher.block()));
         self.plain.resize(whole, 0);
         self.write()?;
         self.out.flush().map_err(failed)
@@ -243,7 +244,7 @@ impl SparseOutput {
         let mut left = count;
         while left > 0 {
             let piece = left.min(ZEROS.len() as u64);
-            self.file.write_all(&ZEROS[..piece as usize])?;
+            self.file.write_all(&ZEROS[..to_usize(piece)])?;
             left -= piece;
         }
         Ok(())

@@ -7,6 +7,7 @@ use crate::device::{Access, BlockDevice, Extent, ExtentKind, FileRange, Info, re
 use crate::open::{Image, Volume};
 use crate::ops::space::{FreeSpace, UnconfirmedVolumes};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 const LAYER: &str = "free space";
@@ -82,7 +83,7 @@ impl BlockDevice for UsedSpaceDisk {
         while !rest.is_empty() {
             let (free, until) = self.run_at(at..at + rest.len() as u64)?;
             // Not past the end of the rest, so the cast cannot truncate.
-            let (now, later) = rest.split_at_mut((until - at) as usize);
+            let (now, later) = rest.split_at_mut(to_usize(until - at));
             if free {
                 now.fill(0)
             } else {

@@ -11,6 +11,7 @@ use crate::Result;
 use crate::container::foreign::{self, Foreign};
 use crate::container::udif;
 use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::size::to_usize;
 
 /// Bytes examined at the beginning of the file.
 const HEAD: usize = 64 << 10;
@@ -183,7 +184,7 @@ fn text(head: &[u8]) -> Option<Cause> {
 fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
     let len = file.info().len;
     let start = len.saturating_sub(TAIL);
-    let tail = file.read_vec(start, (len - start) as usize)?;
+    let tail = file.read_vec(start, to_usize(len - start))?;
     Ok(udif::find_trailer(&tail)
         .map(|at| start + at as u64 + udif::TRAILER)
         .filter(|end| *end < len))

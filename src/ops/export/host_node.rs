@@ -17,6 +17,7 @@ use crate::device::BlockDevice;
 use crate::fs::{Attributes, FileKind, FileSystem, Fork, Timestamp};
 use crate::platform::nodes;
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
 
@@ -344,7 +345,7 @@ fn set_xattr(node: BorrowedFd<'_>, name: &str, value: &dyn BlockDevice) -> Resul
             ),
         ));
     }
-    let mut bytes = vec![0; len as usize];
+    let mut bytes = vec![0; to_usize(len)];
     value.read_at(0, &mut bytes)?;
     nodes::set_xattr(node, name, &bytes)
         .map_err(|error| refused(Kind::Io, "the host does not store it".into()).caused_by(error))

@@ -24,6 +24,7 @@ use crate::error::Place;
 use crate::fs::NodeId;
 use crate::platform::FileExt;
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 pub use folder::to_folder;
@@ -167,7 +168,7 @@ fn copy(
         match extent {
             Some(extent) if extent.kind != ExtentKind::Data => now = extent.len,
             _ => {
-                let piece = &mut buffer[..now as usize];
+                let piece = &mut buffer[..to_usize(now)];
                 from.read_at(at, piece)?;
                 to.write_all_at(piece, at).map_err(write)?;
             }

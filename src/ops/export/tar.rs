@@ -18,6 +18,7 @@ use crate::fs::{
 use crate::ops::tar::LAYER as ARCHIVE;
 use crate::ops::tar::write::{ArchiveWriter, NewKind, NewMember};
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// Writes the entry at `path` of a volume to `out`: a folder as `./` with its contents, or a single
@@ -208,7 +209,7 @@ impl Archive<'_> {
         let mut unreadable = None;
         while at < len {
             let now = (len - at).min(BUFFER as u64);
-            let piece = &mut self.buffer[..now as usize];
+            let piece = &mut self.buffer[..to_usize(now)];
             if unreadable.is_none() {
                 unreadable = contents.read_at(at, piece).err();
             }

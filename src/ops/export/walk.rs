@@ -15,6 +15,7 @@ use super::host_node::{check_name, identity};
 use super::{Exported, LAYER, about, check_ancestors, is_fatal};
 use crate::fs::{Attributes, Entry, FileKind, NodeId};
 use crate::ops::host_folders::{Folders, ParentLookup};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// A folder of the host that was created, or already existed.
@@ -246,7 +247,7 @@ impl<'a, 'b> ExportWalk<'a, 'b> {
                 )),
             }
         }
-        for number in (0..self.folders.0.len() as u32).rev() {
+        for number in (0..narrow::<u32>(self.folders.0.len())).rev() {
             let folder = &self.folders.0[number as usize];
             let path = folder.path.clone();
             match self.finish_folder(number, folder) {

@@ -98,7 +98,7 @@ fn classic_string<const FIELD: usize>(name: &str) -> [u8; FIELD] {
 /// Returns a name in UTF-16 after the number of its code units.
 fn unicode(name: &str) -> Vec<u8> {
     let units: Vec<u16> = name.encode_utf16().collect();
-    let count = units.len() as u16;
+    let count = narrow::<u16>(units.len());
     std::iter::once(count)
         .chain(units)
         .flat_map(u16::to_be_bytes)

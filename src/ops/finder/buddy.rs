@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::LAYER;
 use super::layout::{ALIGNMENT, STORE_MAGIC, STORE_RESERVED, StoreHeaderRaw};
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Size of the smallest block in bytes, as a power of two: the low bits of an address encode the
@@ -67,7 +68,7 @@ impl BuddyFile {
         let address = self.allocate(bytes.len().max(least))?;
         self.write(address, bytes);
         self.addresses.push(address);
-        Ok(self.addresses.len() as u32 - 1)
+        Ok(narrow::<u32>(self.addresses.len()) - 1)
     }
 
     /// Returns the file, whose directory entry `name` refers to block `number`.
@@ -79,7 +80,7 @@ impl BuddyFile {
         self.addresses[0] = place;
         let list = self.list(name, number);
         self.write(place, &list);
-        let (offset, len) = (place.offset() as u32, place.len() as u32);
+        let (offset, len) = (narrow::<u32>(place.offset()), narrow::<u32>(place.len()));
         let header = StoreHeaderRaw {
             magic: STORE_MAGIC,
             list_offset: offset.into(),
@@ -94,7 +95,7 @@ impl BuddyFile {
     fn list(&self, name: &str, number: u32) -> Vec<u8> {
         let mut list = Vec::new();
         let mut word = |word: u32| list.extend(word.to_be_bytes());
-        word(self.addresses.len() as u32);
+        word(narrow(self.addresses.len()));
         word(0);
         let padded = self.addresses.len().next_multiple_of(ADDRESSES);
         self.addresses
@@ -104,11 +105,11 @@ impl BuddyFile {
             .take(padded)
             .for_each(&mut word);
         word(1);
-        list.push(name.len() as u8);
+        list.push(narrow(name.len()));
         list.extend(name.as_bytes());
         list.extend(number.to_be_bytes());
         for free in &self.free {
-            list.extend((free.len() as u32).to_be_bytes());
+            list.extend(narrow::<u32>(free.len()).to_be_bytes());
             free.iter()
                 .for_each(|offset| list.extend(offset.to_be_bytes()));
         }

@@ -45,7 +45,7 @@ impl DsStore {
     /// Adds a record about `name`, which is `.` for the folder itself. `code` selects the property.
     pub(super) fn add(&mut self, name: &str, code: &[u8; 4], value: &Value) -> Result<()> {
         let units: Vec<u16> = name.encode_utf16().collect();
-        let mut bytes = (units.len() as u32).to_be_bytes().to_vec();
+        let mut bytes = narrow::<u32>(units.len()).to_be_bytes().to_vec();
         units
             .iter()
             .for_each(|unit| bytes.extend(unit.to_be_bytes()));
@@ -61,7 +61,7 @@ impl DsStore {
             }
             Value::Blob(blob) => {
                 bytes.extend(b"blob");
-                bytes.extend((blob.len() as u32).to_be_bytes());
+                bytes.extend(narrow::<u32>(blob.len()).to_be_bytes());
                 bytes.extend(blob);
             }
         }
@@ -84,7 +84,7 @@ impl DsStore {
     pub(super) fn finish(mut self) -> Result<Vec<u8>> {
         self.records.sort_by(|a, b| a.key.cmp(&b.key));
         let mut blocks = BuddyFile::new();
-        let count = self.records.len() as u32;
+        let count = narrow::<u32>(self.records.len());
         let mut tree = StoreTree {
             blocks: &mut blocks,
             nodes: 0,

@@ -29,6 +29,7 @@ pub use self::settings::{
 use crate::fs::hfsplus::mac_date;
 use crate::fs::source::{SourceKind, SourceNode, Stream, Tree};
 use crate::fs::{Timestamp, UF_HIDDEN};
+use crate::size::narrow;
 use crate::{Error, Reason, Result};
 
 const LAYER: &str = "finder";
@@ -251,7 +252,7 @@ fn put(tree: &mut Tree, parent: u32, name: &str, contents: Stream, date: Timesta
         0o644,
         date,
     ));
-    Ok(tree.nodes.len() as u32 - 1)
+    Ok(narrow::<u32>(tree.nodes.len()) - 1)
 }
 
 fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u32> {
@@ -268,7 +269,7 @@ fn folder(tree: &mut Tree, parent: u32, name: &str, date: Timestamp) -> Result<u
                 0o755,
                 date,
             ));
-            Ok(tree.nodes.len() as u32 - 1)
+            Ok(narrow::<u32>(tree.nodes.len()) - 1)
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn of_member(file: &File, member: &Member) -> Result<Option<Xattrs>> 
 /// Returns the attributes in an AppleDouble file of `len` bytes at `offset` of `file`. `None` for
 /// other files.
 pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>> {
-    let mut head = vec![0; len.min(MAX_HEADERS) as usize];
+    let mut head = vec![0; to_usize(len.min(MAX_HEADERS))];
     match file.read_exact_at(&mut head, offset) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
             return Err(Error::io(TAR_LAYER, "read", error));
@@ -67,7 +67,7 @@ pub(super) fn read(file: &File, offset: u64, len: u64) -> Result<Option<Xattrs>>
     let Some(found) = parse(&head, len) else {
         return Ok(None);
     };
-    let stream = |at: u64, length: u64| match head.get(at as usize..(at + length) as usize) {
+    let stream = |at: u64, length: u64| match head.get(to_usize(at)..to_usize(at + length)) {
         Some(bytes) if length <= MAX_IN_HAND => Stream::Bytes(bytes.into()),
         _ => Stream::Extern {
             node: 0,

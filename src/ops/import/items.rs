@@ -7,6 +7,7 @@ use super::{FolderOptions, folder, single};
 use crate::fs::Timestamp;
 use crate::fs::source::{ContentReader, Contents, SourceKind, SourceNode, Stream, Tree};
 use crate::progress::Progress;
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// An item to add to a tree.
@@ -100,7 +101,7 @@ impl JoinedTrees {
         let first = u32::try_from(self.nodes.len()).ok();
         let too_many = || Error::limit(FOLDER_LAYER, "too many files and folders (limit 2^32)");
         let first = first
-            .filter(|first| first.checked_add(tree.nodes.len() as u32).is_some())
+            .filter(|first| first.checked_add(narrow(tree.nodes.len())).is_some())
             .ok_or_else(too_many)?;
         // Cannot underflow: the joined tree has a root already.
         let shift = first - skipped;
@@ -166,7 +167,7 @@ impl JoinedTrees {
                         0o755,
                         created,
                     ));
-                    self.nodes.len() as u32 - 1
+                    narrow::<u32>(self.nodes.len()) - 1
                 }
             };
         }

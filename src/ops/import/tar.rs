@@ -20,6 +20,7 @@ use crate::fs::{FileKind, Timestamp};
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece, TarReader, Value, check_start};
 use crate::platform::nodes;
 use crate::progress::Progress;
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Returns the tree of the archive at `path`.
@@ -367,7 +368,7 @@ impl TreeBuilder {
                 .copied()
                 .flatten()
                 .unwrap_or(0);
-            let here = self.nodes.len() as u32;
+            let here = narrow::<u32>(self.nodes.len());
             if let SourceKind::HardLink(target) = source.kind {
                 match new[target as usize] {
                     Some(moved) => source.kind = SourceKind::HardLink(moved),

@@ -10,6 +10,7 @@ use super::TAR_LAYER;
 use crate::fs::source::{ContentReader, Contents, Stream, data_in_file};
 use crate::ops::tar::read::SparsePiece;
 use crate::platform::FileExt;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// The pieces of a sparse file, in order.
@@ -108,7 +109,7 @@ impl ContentReader for SparseReader<'_> {
             .take_while(|piece| piece.at < end)
         {
             let (from, to) = (piece.at.max(offset), (piece.at + piece.len).min(end));
-            let inside = &mut buf[(from - offset) as usize..(to - offset) as usize];
+            let inside = &mut buf[to_usize(from - offset)..to_usize(to - offset)];
             read(self.file, piece.offset + (from - piece.at), inside)?;
         }
         Ok(())

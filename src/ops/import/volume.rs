@@ -10,6 +10,7 @@ use crate::fs::{
     Ancestors, Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp,
 };
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 const LAYER: &str = "source volume";
@@ -137,7 +138,7 @@ impl Assembly<'_> {
         };
         let len = value.info().len;
         let stream = match len <= IN_HAND {
-            true => Stream::Bytes(value.read_vec(0, len as usize)?.into()),
+            true => Stream::Bytes(value.read_vec(0, to_usize(len))?.into()),
             false => self.stream(StreamSource::Attribute(id, name.as_str().into()), len),
         };
         Ok(Some((name.into(), stream)))
@@ -151,7 +152,7 @@ impl Assembly<'_> {
         // The cast cannot truncate: the number of nodes and attributes is smaller, because each
         // takes more memory than this number.
         Stream::Extern {
-            node: self.streams.len() as u32 - 1,
+            node: narrow::<u32>(self.streams.len()) - 1,
             offset: 0,
             len,
         }

@@ -35,6 +35,7 @@ use crate::device::{Access, BlockDeviceExt};
 use crate::open::interrupted::{self, IMAGE, STATE};
 use crate::open::{self, OpenOptions};
 use crate::partition;
+use crate::size::to_usize;
 use crate::store::{Entry, Open, Staged, Store};
 use crate::{Error, Kind, Result};
 
@@ -323,7 +324,7 @@ fn read_generation(target: &Target, view: &Staged, options: &OpenOptions<'_>) ->
     })?;
     for name in &lists {
         if let Some(file) = view.open(name, Open::Read)? {
-            file.read_vec(0, file.info().len.min(MAX_LIST) as usize)?;
+            file.read_vec(0, to_usize(file.info().len.min(MAX_LIST)))?;
         }
     }
     let options = OpenOptions {

@@ -11,6 +11,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, ExtentKind};
 use crate::fs::{FreeMap, FreeMapExt};
 use crate::open::{self, OpenOptions, Volume};
 use crate::partition;
+use crate::size::to_usize;
 use crate::store::{Open, Staged, Store};
 
 /// Bytes read at a time.
@@ -48,7 +49,7 @@ pub(super) fn read_freed(
                 _ => at + extent.len,
             };
             if extent.kind == ExtentKind::Data {
-                let _ = disk.read_vec(at, (end - at) as usize);
+                let _ = disk.read_vec(at, to_usize(end - at));
             }
             at = end;
         }

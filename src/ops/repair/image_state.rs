@@ -17,6 +17,7 @@ use super::log::{Edit, FileChange, Log, SavedRange, sectors};
 use super::undo_store::{DATA, FILES, PIECE, UndoStore, is_file};
 use crate::device::{BlockDevice, BlockDeviceExt, is_zero};
 use crate::open::interrupted::LOG;
+use crate::size::to_usize;
 use crate::store::{Open, Store};
 use crate::{Error, Kind, Result};
 
@@ -206,7 +207,7 @@ impl Comparison<'_> {
         // A copy back to the image that was interrupted.
         let now_len = now.info().len;
         for piece in pieces(0..now_len) {
-            let bytes = now.read_vec(piece.start, (piece.end - piece.start) as usize)?;
+            let bytes = now.read_vec(piece.start, to_usize(piece.end - piece.start))?;
             let is_copy = now_len <= len && {
                 let kept = kept.read_vec(piece.start, bytes.len())?;
                 each_sector(&piece, |part| {
@@ -242,7 +243,7 @@ impl Comparison<'_> {
         let old = is_file(self.image, name, edit.old_len, *old)?;
         let new = match self.image.open(name, Open::Read)? {
             Some(file) if file.info().len == edit.new_len => {
-                let bytes = file.read_vec(0, edit.new_len as usize)?;
+                let bytes = file.read_vec(0, to_usize(edit.new_len))?;
                 Some(super::log::sums(0, &bytes)) == *new
             }
             _ => false,
@@ -273,7 +274,7 @@ impl Comparison<'_> {
     fn appended(&mut self, file: &dyn BlockDevice, saved: &SavedRange) -> Result<Option<u64>> {
         let mut new = saved.new.iter().flatten();
         for piece in pieces(saved.range.clone()) {
-            let bytes = file.read_vec(piece.start, (piece.end - piece.start) as usize)?;
+            let bytes = file.read_vec(piece.start, to_usize(piece.end - piece.start))?;
             let mut is_incomplete = false;
             let wrong = each_sector(&piece, |part| {
                 let is_new = new.next() == Some(&crc32fast::hash(&bytes[part.clone()]));
@@ -352,7 +353,7 @@ impl Comparison<'_> {
         let data = self.data.clone();
         let mut new = saved.new.iter().flatten();
         for piece in pieces(saved.range.clone()) {
-            let len = (piece.end - piece.start) as usize;
+            let len = to_usize(piece.end - piece.start);
             let now = file.read_vec(piece.start, len)?;
             let old = match (saved.offset, &data) {
                 (None, _) => vec![0; len],
@@ -397,7 +398,7 @@ fn each_sector(piece: &Range<u64>, mut is_right: impl FnMut(Range<usize>) -> boo
     sectors(piece.clone())
         .find(|sector| {
             let (start, end) = (sector.start - piece.start, sector.end - piece.start);
-            !is_right(start as usize..end as usize)
+            !is_right(to_usize(start)..to_usize(end))
         })
         .map(|sector| sector.start)
 }

@@ -25,6 +25,7 @@ use super::LAYER;
 use super::ranges::without;
 use crate::device::{BlockDevice, regions};
 use crate::open::interrupted;
+use crate::size::to_usize;
 use crate::store::Store;
 use crate::{Error, Kind, Result};
 
@@ -63,7 +64,7 @@ pub(super) fn sectors(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 pub(super) fn sums(at: u64, bytes: &[u8]) -> Vec<u32> {
     sectors(at..at + bytes.len() as u64)
         .map(|sector| {
-            crc32fast::hash(&bytes[(sector.start - at) as usize..(sector.end - at) as usize])
+            crc32fast::hash(&bytes[to_usize(sector.start - at)..to_usize(sector.end - at)])
         })
         .collect()
 }

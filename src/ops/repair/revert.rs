@@ -7,6 +7,7 @@ use super::undo_store::{
 };
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use crate::open::interrupted::LOG;
+use crate::size::to_usize;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Kind, Result};
 
@@ -119,7 +120,7 @@ pub(super) fn revert(
                     )
                     .named(LOG));
                 };
-                let len = edit.old_len.min(MAX_REPLACED) as usize;
+                let len = to_usize(edit.old_len.min(MAX_REPLACED));
                 let bytes = match (offset, &data) {
                     (Some(offset), Some(data)) => data.read_vec(*offset, len)?,
                     _ => vec![0; len],
@@ -191,7 +192,7 @@ fn restore(
             (Some(offset), Some(data)) => {
                 while at < range.end {
                     let len = (range.end - at).min(PIECE);
-                    let old = data.read_vec(offset + (at - range.start), len as usize)?;
+                    let old = data.read_vec(offset + (at - range.start), to_usize(len))?;
                     file.write_at(at, &old)?;
                     at += len;
                 }

@@ -10,6 +10,7 @@ use super::ranges::without;
 use super::undo_store::{DATA, MAX_REPLACED, PIECE, UndoStore, checksum};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use crate::open::interrupted::{self, LOG};
+use crate::size::to_usize;
 use crate::store::{Content, Open, Put, Staged};
 use crate::{Error, Result};
 
@@ -100,12 +101,12 @@ impl UndoWriter<'_> {
             let message = format!("{old_len} bytes are too many to replace the file as a whole");
             return Err(Error::limit(LAYER, message).named(&edit.name));
         }
-        let old = old.read_vec(0, old_len as usize)?;
+        let old = old.read_vec(0, to_usize(old_len))?;
         let saved = SavedRange {
             range: 0..old_len,
             offset: self.save(&old)?,
             old: crc32fast::hash(&old),
-            new: Some(sums(0, &new.read_vec(0, new_len as usize)?)),
+            new: Some(sums(0, &new.read_vec(0, to_usize(new_len))?)),
         };
         Ok(Edit {
             name: edit.name.clone(),
@@ -166,16 +167,16 @@ impl UndoWriter<'_> {
         range: Range<u64>,
         edit: &mut Edit,
     ) -> Result<()> {
-        let len = (range.end - range.start) as usize;
+        let len = to_usize(range.end - range.start);
         let after = new.read_vec(range.start, len)?;
         let mut before = vec![0; len];
-        let there = range.end.min(edit.old_len).saturating_sub(range.start) as usize;
+        let there = to_usize(range.end.min(edit.old_len).saturating_sub(range.start));
         if let Some(below) = below.filter(|_| there > 0) {
             below.read_at(range.start, &mut before[..there])?;
         }
         let mut differing: Option<Range<usize>> = None;
         for sector in sectors(range.clone()) {
-            let sector = (sector.start - range.start) as usize..(sector.end - range.start) as usize;
+            let sector = to_usize(sector.start - range.start)..to_usize(sector.end - range.start);
             if before[sector.clone()] != after[sector.clone()] {
                 differing = Some(differing.map_or(sector.start, |found| found.start)..sector.end);
             } else if let Some(found) = differing.take() {
@@ -216,7 +217,7 @@ impl UndoWriter<'_> {
             let mut end = at + extent.len;
             if extent.kind == ExtentKind::Data {
                 end = end.min(at + PIECE);
-                let old = below.read_vec(at, (end - at) as usize)?;
+                let old = below.read_vec(at, to_usize(end - at))?;
                 let saved = SavedRange {
                     range: at..end,
                     offset: self.save(&old)?,

@@ -30,6 +30,7 @@ use super::undo_store::{FILES, UndoStore};
 use crate::device::{Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice};
 use crate::open::OpenOptions;
 use crate::open::interrupted::{self, LOG, State};
+use crate::size::to_usize;
 use crate::store::{Open, Put, Staged, Store};
 use crate::{Error, Kind, Result};
 
@@ -206,7 +207,7 @@ fn apply(
             FileChange::Rename(from, to) => image.rename(from, to)?,
             FileChange::Create(name) => drop(image.open(name, Open::CreateNew)?),
             FileChange::Replace(Edit { name, new_len, .. }) => {
-                let bytes = new_of(name, None).read_vec(0, *new_len as usize)?;
+                let bytes = new_of(name, None).read_vec(0, to_usize(*new_len))?;
                 image.put(name, &bytes, Put::Replace)?;
             }
             FileChange::Edit(edit) => {
@@ -238,7 +239,7 @@ fn write_edit(
             file.flush()?;
             last = part;
         }
-        let bytes = new.read_vec(range.start, (range.end - range.start) as usize)?;
+        let bytes = new.read_vec(range.start, to_usize(range.end - range.start))?;
         file.write_at(range.start, &bytes)?;
     }
     if file.info().len > edit.new_len {
@@ -503,7 +504,7 @@ impl SavedRepair<'_> {
                 };
                 let mut new = new.iter().flatten();
                 for piece in pieces(range.clone()) {
-                    let bytes = file.read_vec(piece.start, (piece.end - piece.start) as usize)?;
+                    let bytes = file.read_vec(piece.start, to_usize(piece.end - piece.start))?;
                     let mut is_new = |sum| new.next().is_none_or(|new| *new == sum);
                     if !sums(piece.start, &bytes).into_iter().all(&mut is_new) {
                         return changed(format!("{name} at byte {}", piece.start));

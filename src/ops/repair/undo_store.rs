@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::LAYER;
 use crate::device::{BlockDevice, BlockDeviceExt, regions};
 use crate::open::interrupted::{self, APPLIED, STATE, State};
+use crate::size::to_usize;
 use crate::store::{Local, Open, PrefixStore, Put, Store};
 use crate::{Error, Result};
 
@@ -250,7 +251,7 @@ pub(super) fn checksum(
     let mut sum = crc32fast::Hasher::new();
     let mut at = range.start;
     while at < range.end {
-        let bytes = device.read_vec(at, (range.end - at).min(PIECE) as usize)?;
+        let bytes = device.read_vec(at, to_usize((range.end - at).min(PIECE)))?;
         sum.update(&bytes);
         at += bytes.len() as u64;
     }

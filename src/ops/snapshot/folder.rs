@@ -18,6 +18,7 @@ use crate::open::place::{ImagePlace, folder_of};
 use crate::open::{NewMode, OpenOptions, examine};
 use crate::problem::Severity;
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::store::{HostStore, Local, NodeKind, Open, Snapshot, Store, names_in};
 use crate::{Error, Kind, Result, platform};
 
@@ -363,7 +364,7 @@ impl<'a> CopiedFiles<'a> {
         }
         for start in (0..len).step_by(PIECE as usize) {
             progress.check()?;
-            let piece = PIECE.min(len - start) as usize;
+            let piece = to_usize(PIECE.min(len - start));
             if one.read_vec(start, piece)? != other.read_vec(start, piece)? {
                 return Ok(false);
             }

@@ -15,6 +15,7 @@ use crate::open::overlays::{self, LayerFile, LayerOptions, LowerDisk};
 use crate::open::{OpenOptions, layer_metadata, leftovers};
 use crate::ops::orphans;
 use crate::progress::Progress;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 const LAYER: &str = "commit";
@@ -223,7 +224,7 @@ impl CommitJob<'_> {
                 self.committed.zeroed += len;
             }
             ExtentKind::Data => {
-                let bytes = self.layer.image.read_vec(piece.start, len as usize)?;
+                let bytes = self.layer.image.read_vec(piece.start, to_usize(len))?;
                 self.below.disk.write_at(piece.start, &bytes)?;
                 self.committed.written += len;
             }

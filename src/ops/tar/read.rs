@@ -12,6 +12,7 @@ use super::layout::{
 use super::{LAYER, number, pax};
 use crate::fs::Timestamp;
 use crate::platform::FileExt;
+use crate::size::to_usize;
 use crate::{Error, Reason, Result};
 
 pub(crate) use super::extended_headers::Value;
@@ -92,7 +93,7 @@ impl<'a> TarReader<'a> {
             at: 0,
             global: ExtendedHeaders::default(),
         };
-        let mut start = vec![0; len.min(BLOCK) as usize];
+        let mut start = vec![0; to_usize(len.min(BLOCK))];
         reader.read(0, &mut start)?;
         check_start(&start)?;
         Ok(reader)
@@ -289,7 +290,7 @@ impl<'a> TarReader<'a> {
             return Err(Error::limit(LAYER, message).at(data));
         }
         self.skip(data, size)?;
-        let mut bytes = vec![0; size as usize];
+        let mut bytes = vec![0; to_usize(size)];
         self.read(data, &mut bytes)?;
         Ok((data, bytes))
     }

@@ -9,6 +9,7 @@ use super::layout::{BLOCK, MemberRaw, USTAR, type_flag};
 use super::{CREATION_TIME, FILE_FLAGS, FLAG_NAMES, LAYER, SCHILY_XATTR, number, pax};
 use crate::device::BlockDevice;
 use crate::fs::Timestamp;
+use crate::size::to_usize;
 use crate::{Error, Result};
 
 /// The type of a member, with the data of that type.
@@ -144,9 +145,9 @@ impl<'a> ArchiveWriter<'a> {
 
     fn copy(&mut self, device: &dyn BlockDevice) -> Result<()> {
         let (len, mut at) = (device.info().len, 0);
-        let mut buffer = vec![0; len.min(1 << 20) as usize];
+        let mut buffer = vec![0; to_usize(len.min(1 << 20))];
         while at < len {
-            let piece = &mut buffer[..(len - at).min(1 << 20) as usize];
+            let piece = &mut buffer[..to_usize((len - at).min(1 << 20))];
             if let Err(error) = device.read_at(at, piece) {
                 piece.fill(0);
                 self.unreadable.get_or_insert(error);
@@ -158,7 +159,7 @@ impl<'a> ArchiveWriter<'a> {
     }
 
     fn zeros(&mut self, count: u64) -> Result<()> {
-        self.put(&[0; 2 * BLOCK as usize][..count as usize])
+        self.put(&[0; 2 * BLOCK as usize][..to_usize(count)])
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {

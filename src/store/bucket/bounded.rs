@@ -4,6 +4,7 @@
 //! listings, error messages), and waits for the announced length. A broken or hostile server must
 //! not control how much memory and time that takes.
 
+use crate::size::to_usize;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -235,7 +236,7 @@ impl BoundedBody {
             _ if len <= room => Ok(frame),
             BodyBound::Cut(_) => frame
                 .into_data()
-                .map(|data| Frame::data(data.slice(..room as usize)))
+                .map(|data| Frame::data(data.slice(..to_usize(room))))
                 .or_else(Ok),
             BodyBound::Exact(_) => Err(AbortReason::LongerThanRange.into_error()),
             BodyBound::AtMost(most) => Err(AbortReason::TooLong(most).into_error()),

@@ -30,6 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::objects::{FillBuffer, ObjectMeta, Objects, SharedBytes};
 use super::{Put, check_name};
 use crate::error::redacted;
+use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
 use self::bounded::BoundedClients;
@@ -269,7 +270,7 @@ impl Objects for Bucket {
         let len = payload.content_length();
         if cond == Put::Replace && len > upload::IN_ONE {
             let fill = |offset: u64, into: &mut [u8]| {
-                upload::gather(&payload, offset as usize, into);
+                upload::gather(&payload, to_usize(offset), into);
                 Ok(())
             };
             return self

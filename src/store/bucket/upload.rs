@@ -5,6 +5,7 @@ use object_store::path::Path;
 use object_store::{MultipartId, PutPayload};
 
 use super::Bucket;
+use crate::size::to_usize;
 use crate::store::objects::{FillBuffer, Objects};
 use crate::{Kind, Result, parallel};
 
@@ -74,14 +75,14 @@ impl Bucket {
     ) -> Result<Vec<PartId>> {
         let piece = PIECE.max(len.div_ceil(MAX_PIECES));
         let count = len.div_ceil(piece);
-        let threads = AT_A_TIME.min(count) as usize;
+        let threads = to_usize(AT_A_TIME.min(count));
         let stored = parallel::each(threads, 0..count, Vec::new, |stored, number, _| {
-            let mut bytes = vec![0; piece.min(len - number * piece) as usize];
+            let mut bytes = vec![0; to_usize(piece.min(len - number * piece))];
             fill(number * piece, &mut bytes)?;
             let part = self.wait(key, async {
                 self.keep_pace(bytes.len()).await;
                 self.s3()
-                    .put_part(path, id, number as usize, PutPayload::from(bytes))
+                    .put_part(path, id, to_usize(number), PutPayload::from(bytes))
                     .await
             })?;
             stored.push((number, part));

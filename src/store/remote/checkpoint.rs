@@ -19,6 +19,7 @@ use super::lease;
 use super::log::Log;
 use super::names::NameState;
 use super::shared::Shared;
+use crate::size::to_usize;
 use crate::store::Put;
 use crate::store::objects::ObjectsExt;
 use crate::{Error, Result, parallel};
@@ -264,7 +265,7 @@ impl Shared {
         let largest = files.iter().map(|(_, file)| file.len).max().unwrap_or(0);
         let threads = (MAX_IN_MEMORY / largest.max(1)).min(self.connections as u64);
         let done = parallel::each(
-            threads as usize,
+            to_usize(threads),
             files.iter().enumerate(),
             Vec::new,
             |done, (number, (name, file)), _| {
@@ -286,7 +287,7 @@ impl Shared {
         if let Some(object) = self.only_object(file)? {
             self.objects.copy(&object.key(), name)?;
         } else {
-            let mut bytes = vec![0; file.len as usize];
+            let mut bytes = vec![0; to_usize(file.len)];
             self.fill(file, 0, &mut bytes)?;
             self.objects
                 .put_gathered(name, vec![bytes.into()], Put::Replace)?;
@@ -377,7 +378,7 @@ impl Shared {
             if let Some(object) = part.object
                 && from < to
             {
-                let out = &mut into[(from - offset) as usize..(to - offset) as usize];
+                let out = &mut into[to_usize(from - offset)..to_usize(to - offset)];
                 self.read(&object.key(), part.offset + (from - start), out)?;
             }
         }

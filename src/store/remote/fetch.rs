@@ -7,6 +7,7 @@ use super::cache::Key;
 use super::file::File;
 use super::pages::{Pages, Source};
 use super::shared::Shared;
+use crate::size::to_usize;
 use crate::sync::{Condvar, Mutex};
 use crate::{Result, parallel};
 
@@ -82,7 +83,7 @@ impl File {
         };
         let (mut filled, mut missing) = (0, 0);
         for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
-            let (key, len) = (key.after(at), (bytes - at).min(PAGE) as usize);
+            let (key, len) = (key.after(at), to_usize((bytes - at).min(PAGE)));
             if missing == 0 && cache.get(key, len, page) {
                 filled += 1;
             } else if filled > 0 || (missing > 0 && cache.has(key, len)) {
@@ -103,12 +104,12 @@ impl File {
         at: u64,
         into: &mut [u8],
     ) -> bool {
-        let (page, within) = (at / PAGE, (at % PAGE) as usize);
+        let (page, within) = (at / PAGE, to_usize(at % PAGE));
         let Some(cache) = &shared.cache else {
             return false;
         };
         let (source, rest) = inner.source(page);
-        let is_whole = rest.min(PAGE) as usize >= within + into.len();
+        let is_whole = to_usize(rest.min(PAGE)) >= within + into.len();
         is_whole
             && self
                 .key(inner, source)
@@ -140,7 +141,7 @@ impl File {
     ) -> Result<()> {
         let mut into: Vec<&mut [u8]> = Vec::with_capacity(pages.len());
         for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
-            let (wanted, rest) = page.split_at_mut(bytes.saturating_sub(at).min(PAGE) as usize);
+            let (wanted, rest) = page.split_at_mut(to_usize(bytes.saturating_sub(at).min(PAGE)));
             rest.fill(0);
             into.push(wanted);
         }
@@ -174,8 +175,8 @@ impl File {
             .max(MIN_FETCH)
             .next_multiple_of(PAGE);
         let offsets = (0..).map(|n| offset + n * each);
-        let pieces = into.chunks_mut((each / PAGE) as usize).zip(offsets);
-        let count = bytes.div_ceil(each) as usize;
+        let pieces = into.chunks_mut(to_usize(each / PAGE)).zip(offsets);
+        let count = to_usize(bytes.div_ceil(each));
         parallel::each(count, pieces, || (), |(), (piece, at), _| read(at, piece)).map(drop)
     }
 
@@ -259,7 +260,7 @@ impl File {
             self.fetch(shared, source, &mut pages, bytes, connections)?;
             if let (Some(cache), Some(key)) = (&shared.cache, key) {
                 for (at, page) in (0..).step_by(PAGE as usize).zip(&pages) {
-                    cache.insert_clean(key.after(at), &page[..(bytes - at).min(PAGE) as usize]);
+                    cache.insert_clean(key.after(at), &page[..to_usize((bytes - at).min(PAGE))]);
                 }
             }
         }

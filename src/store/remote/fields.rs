@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::LAYER;
+use crate::size::narrow;
 use crate::{Error, Result};
 
 /// Escapes spaces, line ends and non-ASCII characters in `text`.
@@ -38,7 +39,7 @@ fn unescaped(text: &str) -> Option<String> {
             continue;
         }
         let mut digit = || char::from(bytes.next()?).to_digit(16);
-        out.push((digit()? * 16 + digit()?) as u8);
+        out.push(narrow(digit()? * 16 + digit()?));
     }
     String::from_utf8(out).ok()
 }

@@ -18,6 +18,7 @@ use super::shared::Shared;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
+use crate::size::to_usize;
 use crate::store::Put;
 use crate::store::objects::SharedBytes;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -110,7 +111,7 @@ impl File {
     /// Stores a part that has dirty pages as a new object.
     pub(super) fn store_part(&self, shared: &Shared, index: u64) -> Result<()> {
         let _staying = shared.staying();
-        let _leaving = self.lane(index as usize);
+        let _leaving = self.lane(to_usize(index));
         let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
         let (pages, len, base) = {
             let mut inner = self.pages_mut();
@@ -153,9 +154,9 @@ impl File {
         // Missing pages are zeros.
         let mut all: Vec<Option<Arc<Buffer>>> =
             below.into_iter().map(|page| Some(Arc::new(page))).collect();
-        all.resize(len.div_ceil(PAGE) as usize, None);
+        all.resize(to_usize(len.div_ceil(PAGE)), None);
         for (page, held) in pages {
-            let Some(to) = all.get_mut((page - start / PAGE) as usize) else {
+            let Some(to) = all.get_mut(to_usize(page - start / PAGE)) else {
                 continue;
             };
             *to = match held {
@@ -171,7 +172,7 @@ impl File {
                     .get_or_insert_with(|| Arc::new(shared.page_cache.buffers().zeros()))
                     .clone()
             });
-            SharedBytes::new(page, (len - at).min(PAGE) as usize)
+            SharedBytes::new(page, to_usize((len - at).min(PAGE)))
         });
         let pieces: Vec<SharedBytes> = pieces.collect();
         if pieces.iter().all(|piece| is_zero(piece.as_ref())) {
@@ -220,9 +221,9 @@ impl File {
                     .check(LAYER, offset, buf.len() as u64)?;
                 let now = shared.page_cache.tick();
                 loop {
-                    let (page, within) = (at / PAGE, (at % PAGE) as usize);
-                    let n = (PAGE - at % PAGE).min(end - at) as usize;
-                    let out = &mut buf[(at - offset) as usize..][..n];
+                    let (page, within) = (at / PAGE, to_usize(at % PAGE));
+                    let n = to_usize((PAGE - at % PAGE).min(end - at));
+                    let out = &mut buf[to_usize(at - offset)..][..n];
                     match inner.pages.get(&page) {
                         Some(known) => {
                             known.last_use.set(now);
@@ -279,12 +280,12 @@ impl File {
             }
             match bytes {
                 Some(bytes) => {
-                    let bytes = &bytes[(at - range.start) as usize..][..n as usize];
+                    let bytes = &bytes[to_usize(at - range.start)..][..to_usize(n)];
                     inner.write(page, within..within + n, bytes);
                 }
                 None if zeros => {}
                 None if whole => inner.clear(page),
-                None => inner.write(page, within..within + n, &vec![0; n as usize]),
+                None => inner.write(page, within..within + n, &vec![0; to_usize(n)]),
             }
             drop(inner);
             at += n;

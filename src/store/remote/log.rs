@@ -13,6 +13,7 @@ use super::layout::{
     Document, EntryPurpose, FileState, MANIFESTS, Name, ROOT, Role, check_len, log_key,
     manifest_key,
 };
+use crate::size::to_usize;
 use crate::store::Put;
 use crate::store::objects::{Objects, ObjectsExt};
 use crate::{Error, Kind, Result};
@@ -66,7 +67,7 @@ pub(super) fn read_all(objects: &dyn Objects, key: &str) -> Result<Option<Vec<u8
         return Ok(None);
     };
     check_len(key, meta.len)?;
-    bytes.resize(meta.len as usize, 0);
+    bytes.resize(to_usize(meta.len), 0);
     let Some(n) = objects.read_at(key, 0, &mut bytes)? else {
         return Ok(None);
     };

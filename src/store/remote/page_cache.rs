@@ -17,6 +17,11 @@ pub(super) struct ByteCounts {
     pub(super) spilled: i64,
 }
 
+/// Returns a number of bytes as a counter has it.
+pub(super) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 /// The bytes that a bundle has in memory, and their limit.
 #[derive(Debug)]
 pub(super) struct PageCache {
@@ -92,8 +97,8 @@ impl PageCache {
 
     /// Counts bytes that are temporarily in memory.
     pub(super) fn charge(&self, bytes: u64) -> MemoryCharge<'_> {
-        self.used.fetch_add(bytes as i64, Ordering::Relaxed);
-        MemoryCharge(self, bytes as i64)
+        self.used.fetch_add(signed(bytes), Ordering::Relaxed);
+        MemoryCharge(self, signed(bytes))
     }
 
     /// Returns the next time of the logical clock that orders uses of pages.
@@ -108,12 +113,12 @@ impl PageCache {
 
     /// Returns true if more is in memory than should be.
     pub(super) fn is_exceeded(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit as i64
+        self.used.load(Ordering::Relaxed) > signed(self.limit)
     }
 
     /// Returns true if dirty memory has reached its limit.
     pub(super) fn is_dirty_full(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed) >= (self.limit / 2) as i64
+        self.dirty.load(Ordering::Relaxed) >= signed(self.limit / 2)
     }
 
     /// Returns the number of bytes on the local disk that are not in the store.
@@ -126,10 +131,10 @@ impl PageCache {
     pub(super) fn begin_search(&self, step: u64) -> bool {
         let dirty = self.dirty.load(Ordering::Relaxed);
         let is_due =
-            dirty >= (self.limit / 4) as i64 && dirty >= self.next_search.load(Ordering::Relaxed);
+            dirty >= signed(self.limit / 4) && dirty >= self.next_search.load(Ordering::Relaxed);
         if is_due {
             self.next_search
-                .store(dirty + step as i64, Ordering::Relaxed);
+                .store(dirty + signed(step), Ordering::Relaxed);
         }
         is_due
     }

@@ -1,5 +1,6 @@
 //! Pages of one file in memory or on the local disk, over its stored bytes.
 
+use crate::size::to_usize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -224,7 +225,8 @@ impl Pages {
                 buffers.zeros()
             })
         });
-        Arc::make_mut(contents)[within.start as usize..within.end as usize].copy_from_slice(bytes);
+        Arc::make_mut(contents)[to_usize(within.start)..to_usize(within.end)]
+            .copy_from_slice(bytes);
         (known.block, known.state) = (None, PageState::Dirty);
         known.last_use.set(now);
         self.cache.count(before, known.count());
@@ -274,7 +276,7 @@ impl Pages {
         let part_len = self.cache.part();
         if len < self.base.len {
             self.invalidate_range(len.div_ceil(PAGE)..u64::MAX);
-            let rest = (len % PAGE) as usize;
+            let rest = to_usize(len % PAGE);
             if rest > 0 {
                 self.alter(len / PAGE, |page| {
                     if let Some(bytes) = &mut page.bytes {

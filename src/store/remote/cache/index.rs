@@ -12,6 +12,7 @@ use super::super::buffers::PAGE;
 use super::layout::{EntryRaw, HeadRaw, INDEX_MAGIC};
 use super::{Entry, INDEX, Key, odd};
 use crate::device::BlockDeviceExt;
+use crate::size::{narrow, to_usize};
 use crate::store::{Open, Put, Store};
 use crate::{Error, Result};
 
@@ -36,7 +37,7 @@ pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     let mut bytes = Vec::with_capacity(HEAD + entries.len() * ENTRY + 4);
     let head = HeadRaw {
         magic: INDEX_MAGIC,
-        count: (entries.len() as u32).into(),
+        count: narrow::<u32>(entries.len()).into(),
     };
     bytes.extend_from_slice(head.as_bytes());
     for (key, entry) in entries {
@@ -64,7 +65,7 @@ pub(super) fn read_and_remove(store: &dyn Store) -> Result<Vec<Stored>> {
     let entries = if len > LARGEST {
         Vec::new()
     } else {
-        parse(&file.read_vec(0, len as usize)?).unwrap_or_default()
+        parse(&file.read_vec(0, to_usize(len))?).unwrap_or_default()
     };
     drop(file);
     store.remove(INDEX)?;

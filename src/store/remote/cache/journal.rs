@@ -30,6 +30,7 @@ use super::super::layout::{
 use super::super::log::read_all;
 use super::{BLOCKS, Block, JOURNAL, odd};
 use crate::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
+use crate::size::to_usize;
 use crate::store::objects::Objects;
 use crate::store::{Open, Put, Store};
 use crate::{Error, Result};
@@ -355,7 +356,7 @@ pub(super) fn load(store: &dyn Store) -> Result<Stored> {
         .in_part(JOURNAL));
     }
     let blocks = store.stat(BLOCKS)?.map_or(0, |meta| meta.len / PAGE);
-    parse(&file.read_vec(0, len as usize)?, blocks)
+    parse(&file.read_vec(0, to_usize(len))?, blocks)
 }
 
 fn parse(bytes: &[u8], blocks: u64) -> Result<Stored> {

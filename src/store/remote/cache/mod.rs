@@ -26,7 +26,9 @@ use sha2::{Digest, Sha256};
 use super::LAYER;
 use super::buffers::PAGE;
 use super::layout::{ObjectId, Plain};
+use super::page_cache::signed;
 use crate::device::Access;
+use crate::size::narrow;
 use crate::store::{Guard, Lock, Store};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
@@ -166,7 +168,7 @@ impl Cache {
             Error::new(error.kind(), LAYER, message)
         })?;
         let known = index::read_and_remove(&*store)?;
-        let wanted = (options.size.max(LEAST) / PAGE).min(u64::from(u32::MAX)) as u32;
+        let wanted = narrow::<u32>((options.size.max(LEAST) / PAGE).min(u32::MAX.into()));
         // Blocks that are not in the store are kept, even if the cache is to be smaller.
         let count = pending
             .blocks()
@@ -209,7 +211,7 @@ impl Cache {
             store,
             blocks,
             clean: Mutex::new(clean),
-            max_spilled: (u64::from(count) * PAGE / 2) as i64,
+            max_spilled: signed(u64::from(count) * PAGE / 2),
             flush,
             upload_after: options.upload_after,
             place: options.place.clone(),
@@ -309,7 +311,7 @@ impl Cache {
             key,
             Entry {
                 block,
-                len: len as u32,
+                len: narrow(len),
                 used,
             },
         );
