@@ -14,6 +14,7 @@ use std::path::Path;
 use super::describe::layer_facts;
 use crate::container::sparsebundle::USED_INSTEAD;
 use crate::device::{Access, BlockDevice};
+use crate::error::ImagePart;
 use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote};
 use crate::problem::Severity;
 use crate::progress::Progress;
@@ -172,7 +173,7 @@ fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> 
     let first = problems
         .iter()
         .find(|problem| problem.severity == severity)?;
-    let (code, layer) = of_layer(first.error.layer());
+    let (code, layer) = damage_in(first.error.image_part());
     let count = check.problems.count(severity);
     let places = if count == 1 { "place" } else { "places" };
     let many = match severity {
@@ -193,32 +194,14 @@ fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> 
     )))
 }
 
-/// Returns true if the layer of an error is of a partition map.
-fn is_partition_map(layer: &str) -> bool {
-    let others = [
-        "protective mbr",
-        "partition map",
-        "apple partition map",
-        "mbr",
-    ];
-    layer.starts_with("gpt") || others.contains(&layer)
-}
-
-/// Returns the code of damage in a layer, and the display name of that layer.
-fn of_layer(layer: &str) -> (&'static str, &'static str) {
-    if is_partition_map(layer) {
-        ("partition-map-damaged", "partition map")
-    } else if ["hfs+", "apfs", "volume", "compressed"]
-        .iter()
-        .any(|start| layer.starts_with(start))
-    {
-        ("volume-damaged", "volume")
-    } else {
-        match named(layer) {
-            "sparse bundle" => ("bundle-damaged", "sparse bundle"),
-            ENCRYPTION => ("encryption-damaged", ENCRYPTION),
-            name => ("container-damaged", name),
-        }
+/// Returns the code of damage in a part of an image, and the display name of that part.
+fn damage_in(part: ImagePart) -> (&'static str, &'static str) {
+    match part {
+        ImagePart::PartitionMap => ("partition-map-damaged", "partition map"),
+        ImagePart::Apfs | ImagePart::Volume => ("volume-damaged", "volume"),
+        ImagePart::SparseBundle => ("bundle-damaged", named(part)),
+        ImagePart::Encryption => ("encryption-damaged", named(part)),
+        _ => ("container-damaged", named(part)),
     }
 }
 
@@ -412,8 +395,8 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
 fn structure(error: &Error, name: &str) -> Cause {
     let what = |text: &str| format!("{text}: {}", error.message());
     let check = format!("run `bandsaw check {name}` to list all problems by layer");
-    match (error.layer(), error.kind()) {
-        ("image", Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
+    match (error.image_part(), error.kind()) {
+        (_, Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
             let what = "is not a disk image: no known container, partition map or file system";
             let encrypted = "it may be encrypted by a program without a signature (VeraCrypt, for \
                              example)";
@@ -421,7 +404,7 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("if it is a raw disk, open it with `--image-format udrw`")
                 .advise(encrypted)
         }
-        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
+        (_, Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
             let what = "is not a sparse bundle: the folder has neither Info.plist nor Info.bckup";
             let list =
                 "if it was a bundle, copy Info.plist from one of the same size and band size";
@@ -429,25 +412,25 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("name the bundle itself, not its parent folder")
                 .advise(list)
         }
-        ("udif set" | "udif", Kind::Invalid | Kind::NotFound | Kind::Limit) => {
+        (ImagePart::Udif, Kind::Invalid | Kind::NotFound) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
                 .advise("put all parts (.dmg, .002.dmgpart, ...) in one folder and open the first")
         }
         (_, Kind::NotFound) => Cause::new("layer-missing", "stack", what("requires another image"))
             .advise("open it together with the images below it"),
-        (layer, Kind::Unsupported) => Cause::new(
+        (part, Kind::Unsupported) => Cause::new(
             "not-supported",
-            named(layer),
+            named(part),
             what("is of an unsupported kind"),
         )
         .advise("convert it on a Mac: `hdiutil convert -format UDRW`"),
-        (layer, Kind::Limit) => Cause::new(
+        (part, Kind::Limit) => Cause::new(
             "not-supported",
-            named(layer),
+            named(part),
             what("exceeds a limit of this version"),
         )
         .advise(check),
-        (layer, _) if is_partition_map(layer) => match error.reason() {
+        (ImagePart::PartitionMap, _) => match error.reason() {
             Some(Reason::Truncated) => {
                 let ends = "is truncated: its partitions are past the end of the file";
                 content::cut_short(ends)
@@ -464,7 +447,7 @@ fn structure(error: &Error, name: &str) -> Cause {
             ))
             .advise(check),
         },
-        ("sparse bundle", _) => Cause::new(
+        (ImagePart::SparseBundle, _) => Cause::new(
             "bundle-damaged",
             "sparse bundle",
             what("is a damaged sparse bundle"),
@@ -473,33 +456,27 @@ fn structure(error: &Error, name: &str) -> Cause {
             "run `bandsaw repair --dry-run {name}` to see what can be repaired"
         ))
         .advise(check),
-        (layer, _) if named(layer) == ENCRYPTION => Cause::new(
+        (ImagePart::Encryption, _) => Cause::new(
             "encryption-damaged",
-            ENCRYPTION,
+            "encryption",
             what("has a damaged encryption header, or is truncated"),
         )
         .advise("get another copy: nothing can be decrypted without an intact header")
         .advise(check),
-        (layer, _) => Cause::new("container-damaged", named(layer), what("is damaged"))
+        (part, _) => Cause::new("container-damaged", named(part), what("is damaged"))
             .advise("download or copy it again, and compare its size with that of the original")
             .advise(check),
     }
 }
 
-const ENCRYPTION: &str = "encryption";
-
-/// Returns the display name of the image layer to which an error's layer belongs.
-fn named(layer: &str) -> &'static str {
-    match layer {
-        "encrypted image"
-        | "encryption header"
-        | "encryption key entry"
-        | "encryption trailer"
-        | "key entry" => ENCRYPTION,
-        "sparse bundle" => "sparse bundle",
-        "sparse image" => "sparse image",
-        layer if layer.starts_with("asif") => "ASIF",
-        layer if layer.starts_with("udif") => "UDIF",
+/// Returns the display name of a part of an image.
+fn named(part: ImagePart) -> &'static str {
+    match part {
+        ImagePart::Encryption => "encryption",
+        ImagePart::SparseBundle => "sparse bundle",
+        ImagePart::SparseImage => "sparse image",
+        ImagePart::Asif => "ASIF",
+        ImagePart::Udif => "UDIF",
         _ => "container",
     }
 }
