@@ -22,10 +22,8 @@ use bandsaw::container::Format;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
-pub(crate) use compression::STEPS;
+pub use crate::compressor::Compressor;
 pub use kind::{Kind, Via};
-pub use stream::Compressor;
-pub(crate) use stream::STREAMED;
 
 use crate::folder::{clean_up, scratch, seconds_since_1970};
 use crate::machine::FileSystemSpace;

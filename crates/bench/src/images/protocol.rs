@@ -5,14 +5,14 @@
 use bandsaw::Result;
 use bandsaw::progress::Progress;
 
-use super::stream::{self, STREAMED, StreamTest};
+use super::stream::{self, StreamTest};
 use super::subject::{ActiveSubject, Subject};
 use super::{Protocol, space};
 use crate::clock::HostClock;
 use crate::folder::pause;
 use crate::place::CacheState;
 use crate::plan::{Plan, PlannedFile, bytes_of};
-use crate::report::{Compression, Process, Series, Settings, Space};
+use crate::report::{Compression, Process, STREAMED, Series, Settings, Space};
 use crate::sample::Sample;
 
 /// Length in bytes, number and request size of the files of the second load of R5.

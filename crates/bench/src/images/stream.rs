@@ -2,7 +2,6 @@
 //! band sizes: reading, compressing on several threads and writing overlap.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -11,9 +10,9 @@ use bandsaw::codec::{Codec, Encoder, Level};
 use bandsaw::progress::Progress;
 use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind as ErrorKind, Result};
-use serde::{Deserialize, Serialize};
 
 use crate::clock::{HostClock, Stopwatch};
+use crate::compressor::Compressor;
 use crate::contents::{Buffer, Contents};
 use crate::place::{CacheState, Place};
 use crate::report::{Compression, Settings};
@@ -22,52 +21,12 @@ use crate::sample::{Direction, Sample};
 const LAYER: &str = "stream benchmark";
 /// Names of the source and of the destination.
 const NAMES: [&str; 2] = ["stream-from", "stream-to"];
-/// Step at which the size of an image is noted while it has both files.
-pub(crate) const STREAMED: &str = "streamed";
 /// Size of the article's file in bytes, as its times and rates imply.
 const SOURCE: f64 = 15.5e9;
 /// Length in bytes of the header of a compressed piece: its length plain and compressed.
 const HEADER: usize = 8;
 /// Pieces per thread that are in progress at once.
 const DEPTH: usize = 2;
-
-/// A compressor of the stream test.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Compressor {
-    /// LZ4 blocks: faster than most disks.
-    #[default]
-    Lz4,
-    /// LZFSE, the compressor of macOS.
-    Lzfse,
-}
-
-impl Compressor {
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lz4 => "LZ4",
-            Self::Lzfse => "LZFSE",
-        }
-    }
-}
-
-impl FromStr for Compressor {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let found = [Self::Lz4, Self::Lzfse]
-            .into_iter()
-            .find(|compressor| compressor.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Invalid,
-                LAYER,
-                format!("unknown compressor {text}: expected lz4 or lzfse"),
-            )
-        })
-    }
-}
 
 /// A compressor of one thread, which reuses its memory.
 enum Packer {
