@@ -180,7 +180,7 @@ impl ExFatPlan {
         let bitmap = structure(entry::BITMAP, FIRST, bitmap_len);
         let mut upcase = structure(entry::UPCASE, laid.upcase, self.upcase.len() as u64);
         upcase.set_upcase_sum(table_sum(&self.upcase));
-        let style = directories::Style {
+        let style = directories::EntryStyle {
             structures: [bitmap, upcase],
             latest: self.options.latest,
         };
