@@ -4,6 +4,7 @@
 mod block_set;
 mod judge;
 mod masked;
+pub(crate) mod paths;
 
 use std::fmt;
 use std::ops::Range;
