@@ -16,15 +16,14 @@ use super::layout::{
     entry, table_sum,
 };
 use super::upcase::UpcaseTable;
+use crate::Timestamp;
 use crate::bitmap::set_bits;
 use crate::build::output::Output;
-use crate::build::{blank, filling};
 use crate::clusters::FIRST;
-use crate::clusters::build::{Allotment, PlacedFiles, check_tree, clusters_of};
-use crate::source::{SourceKind, Tree};
-use crate::{NewVolumeInfo, PlacedContents, Timestamp, VolumePlan};
+use crate::clusters::build::{Allotment, check_tree, clusters_of};
+use crate::clusters::plan::{ClusterPlan, LaidOutClusters};
+use crate::source::Tree;
 use bandsaw_core::device::BlockDevice;
-use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
 use bandsaw_core::{Error, Result};
 
@@ -82,7 +81,105 @@ impl ExFatPlan {
         ]
     }
 
-    /// Returns the parts of a volume. Fails if it is too small.
+    /// Returns the sectors of a boot region.
+    fn boot_region(&self, laid: &LaidOut) -> Vec<u8> {
+        let geometry = &laid.geometry;
+        let sector = to_usize(geometry.sector);
+        let used = laid.allotment.end - FIRST;
+        let raw = BootRaw {
+            jump: [0xEB, 0x76, 0x90],
+            name: *b"EXFAT   ",
+            zeros: [0; 53],
+            // Unknown: the place in a partition map is ignored then.
+            partition: 0.into(),
+            sectors: geometry.sectors.into(),
+            table: TABLE_SECTOR.into(),
+            table_len: narrow::<u32>(geometry.table).into(),
+            heap: narrow::<u32>(geometry.heap).into(),
+            clusters: narrow::<u32>(geometry.clusters).into(),
+            root: laid
+                .allotment
+                .first
+                .first()
+                .copied()
+                .unwrap_or_default()
+                .into(),
+            serial: self.options.serial.into(),
+            revision: 0x100.into(),
+            flags: 0.into(),
+            sector_shift: narrow(geometry.sector.trailing_zeros()),
+            cluster_shift: narrow((geometry.cluster_size / geometry.sector).trailing_zeros()),
+            tables: 1,
+            drive: 0x80,
+            percent_used: narrow(used * 100 / geometry.clusters),
+            reserved: [0; 7],
+        };
+        let mut bytes = vec![0; to_usize(REGION_SECTORS) * sector];
+        // Code that does nothing, as the specification recommends.
+        bytes[size_of::<BootRaw>()..BOOT_SIGNATURE_AT].fill(0xF4);
+        bytes[..size_of::<BootRaw>()].copy_from_slice(raw.as_bytes());
+        bytes[BOOT_SIGNATURE_AT..][..BOOT_SIGNATURE.len()].copy_from_slice(&BOOT_SIGNATURE);
+        for extended in 1..9 {
+            bytes[(extended + 1) * sector - BOOT_SIGNATURE.len()..][..BOOT_SIGNATURE.len()]
+                .copy_from_slice(&BOOT_SIGNATURE);
+        }
+        let (summed, sums) = bytes.split_at_mut(SUMMED_SECTORS * sector);
+        let sum = boot_sum(summed).to_le_bytes();
+        sums.chunks_exact_mut(4)
+            .for_each(|place| place.copy_from_slice(&sum));
+        bytes
+    }
+}
+
+/// The parts of a volume, and the clusters of its files.
+pub(crate) struct LaidOut {
+    geometry: ExFatGeometry,
+    /// Lengths of folders in bytes, whole clusters; 0 for files.
+    lens: Vec<u64>,
+    allotment: Allotment,
+    /// First cluster of the up-case table, behind the bitmap.
+    upcase: u64,
+    /// First cluster behind the up-case table.
+    own: u64,
+}
+
+impl ClusterPlan for ExFatPlan {
+    const LAYER: &'static str = LAYER;
+    type LaidOut = LaidOut;
+
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
+        const SECTOR: u64 = 512;
+        let mut len = geometry::MIN_LEN.max(self.wanted_cluster().unwrap_or(0).saturating_mul(8));
+        loop {
+            let geometry = ExFatGeometry::new(len, SECTOR, self.wanted_cluster())?;
+            let needed = self
+                .needs(&geometry)
+                .into_iter()
+                .fold(0, u64::saturating_add);
+            let missing = needed.saturating_sub(geometry.clusters);
+            if missing == 0 {
+                break;
+            }
+            len = missing
+                .checked_mul(geometry.cluster_size)
+                .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
+                .ok_or_else(|| {
+                    Error::limit(LAYER, "the files need a volume of more than 2^64 bytes")
+                })?;
+        }
+        let wanted = (len + room(len)).next_multiple_of(4096);
+        // The larger volume has larger clusters, in which the files may need more.
+        match self.lay_out(wanted, SECTOR) {
+            Ok(_) => Ok(wanted),
+            Err(_) if wanted > len => Ok(len),
+            Err(error) => Err(error),
+        }
+    }
+
     fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
         let geometry = ExFatGeometry::new(len, sector, self.wanted_cluster())?;
         let needs = self.needs(&geometry);
@@ -108,31 +205,12 @@ impl ExFatPlan {
         })
     }
 
-    /// Returns the least length that holds the files, plus `room` of that length.
-    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
-        const SECTOR: u64 = 512;
-        let mut len = geometry::MIN_LEN.max(self.wanted_cluster().unwrap_or(0).saturating_mul(8));
-        loop {
-            let geometry = ExFatGeometry::new(len, SECTOR, self.wanted_cluster())?;
-            let needed = self
-                .needs(&geometry)
-                .into_iter()
-                .fold(0, u64::saturating_add);
-            let missing = needed.saturating_sub(geometry.clusters);
-            if missing == 0 {
-                break;
-            }
-            len = missing
-                .checked_mul(geometry.cluster_size)
-                .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
-                .ok_or_else(|| Error::limit(LAYER, "the files are too large for a volume"))?;
-        }
-        let wanted = (len + room(len)).next_multiple_of(4096);
-        // The larger volume has larger clusters, in which the files may need more.
-        match self.lay_out(wanted, SECTOR) {
-            Ok(_) => Ok(wanted),
-            Err(_) if wanted > len => Ok(len),
-            Err(error) => Err(error),
+    fn clusters<'a>(&self, laid: &'a LaidOut) -> LaidOutClusters<'a> {
+        LaidOutClusters {
+            allotment: &laid.allotment,
+            start: laid.geometry.offset(FIRST),
+            size: laid.geometry.cluster_size,
+            count: laid.geometry.clusters,
         }
     }
 
@@ -191,140 +269,7 @@ impl ExFatPlan {
         device.write_at(geometry.sector, others)
     }
 
-    /// Returns the sectors of a boot region.
-    fn boot_region(&self, laid: &LaidOut) -> Vec<u8> {
-        let geometry = &laid.geometry;
-        let sector = to_usize(geometry.sector);
-        let used = laid.allotment.end - FIRST;
-        let raw = BootRaw {
-            jump: [0xEB, 0x76, 0x90],
-            name: *b"EXFAT   ",
-            zeros: [0; 53],
-            // Unknown: the place in a partition map is ignored then.
-            partition: 0.into(),
-            sectors: geometry.sectors.into(),
-            table: TABLE_SECTOR.into(),
-            table_len: narrow::<u32>(geometry.table).into(),
-            heap: narrow::<u32>(geometry.heap).into(),
-            clusters: narrow::<u32>(geometry.clusters).into(),
-            root: laid
-                .allotment
-                .first
-                .first()
-                .copied()
-                .unwrap_or_default()
-                .into(),
-            serial: self.options.serial.into(),
-            revision: 0x100.into(),
-            flags: 0.into(),
-            sector_shift: narrow(geometry.sector.trailing_zeros()),
-            cluster_shift: narrow((geometry.cluster_size / geometry.sector).trailing_zeros()),
-            tables: 1,
-            drive: 0x80,
-            percent_used: narrow(used * 100 / geometry.clusters),
-            reserved: [0; 7],
-        };
-        let mut bytes = vec![0; to_usize(REGION_SECTORS) * sector];
-        // Code that does nothing, as the specification recommends.
-        bytes[size_of::<BootRaw>()..BOOT_SIGNATURE_AT].fill(0xF4);
-        bytes[..size_of::<BootRaw>()].copy_from_slice(raw.as_bytes());
-        bytes[BOOT_SIGNATURE_AT..][..BOOT_SIGNATURE.len()].copy_from_slice(&BOOT_SIGNATURE);
-        for extended in 1..9 {
-            bytes[(extended + 1) * sector - BOOT_SIGNATURE.len()..][..BOOT_SIGNATURE.len()]
-                .copy_from_slice(&BOOT_SIGNATURE);
-        }
-        let (summed, sums) = bytes.split_at_mut(SUMMED_SECTORS * sector);
-        let sum = boot_sum(summed).to_le_bytes();
-        sums.chunks_exact_mut(4)
-            .for_each(|place| place.copy_from_slice(&sum));
-        bytes
-    }
-
-    /// Writes the boot sector when everything else is durable.
-    fn write_boot_sector(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<NewVolumeInfo> {
-        let geometry = &laid.geometry;
-        device.flush()?;
-        device.write_at(0, &self.boot_region(laid)[..to_usize(geometry.sector)])?;
-        device.flush()?;
-        let folders = |is: bool| {
-            let nodes = self.tree.nodes.iter().skip(1);
-            nodes
-                .filter(|node| (node.kind == SourceKind::Folder) == is)
-                .count() as u64
-        };
-        Ok(NewVolumeInfo {
-            len: device.info().len,
-            block_size: narrow(geometry.cluster_size),
-            files: folders(false),
-            folders: folders(true),
-            free: (geometry.clusters + FIRST - laid.allotment.end) * geometry.cluster_size,
-        })
-    }
-
-    fn lay_out_on(&self, device: &dyn BlockDevice) -> Result<LaidOut> {
-        let info = device.info();
-        info.check_writable(LAYER)?;
-        let sector = u64::from(info.block).max(512);
-        if sector > 4096 {
-            let message = format!("sectors of {sector} bytes are not supported");
-            return Err(Error::unsupported(LAYER, message));
-        }
-        self.lay_out(info.len, sector)
-    }
-
-    fn placed<'a>(&'a self, laid: &LaidOut) -> PlacedFiles<'a> {
-        let geometry = &laid.geometry;
-        PlacedFiles::new(
-            &self.tree,
-            &laid.allotment,
-            geometry.offset(FIRST),
-            geometry.cluster_size,
-        )
-    }
-}
-
-/// The parts of a volume, and the clusters of its files.
-struct LaidOut {
-    geometry: ExFatGeometry,
-    /// Lengths of folders in bytes, whole clusters; 0 for files.
-    lens: Vec<u64>,
-    allotment: Allotment,
-    /// First cluster of the up-case table, behind the bitmap.
-    upcase: u64,
-    /// First cluster behind the up-case table.
-    own: u64,
-}
-
-impl VolumePlan for ExFatPlan {
-    fn minimum_len(&self) -> Result<u64> {
-        self.len_with(|_| 0)
-    }
-
-    /// Returns the needed length plus a sixteenth, at least 4 MiB.
-    fn comfortable_len(&self) -> Result<u64> {
-        self.len_with(|least| (least / 16).max(4 << 20))
-    }
-
-    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<NewVolumeInfo> {
-        let laid = self.lay_out_on(device)?;
-        blank(device, &[0])?;
-        let placed = self.placed(&laid);
-        let range = PlacedContents::range(&placed);
-        progress.stage("write", range.end - range.start);
-        filling::fill(&self.tree, &placed, device, progress, || {
-            self.write_metadata(device, &laid)
-        })?;
-        progress.check()?;
-        self.write_boot_sector(device, &laid)
-    }
-
-    fn build_metadata<'a>(
-        &'a self,
-        device: &dyn BlockDevice,
-    ) -> Result<(NewVolumeInfo, Box<dyn PlacedContents + 'a>)> {
-        let laid = self.lay_out_on(device)?;
-        self.write_metadata(device, &laid)?;
-        let built = self.write_boot_sector(device, &laid)?;
-        Ok((built, Box::new(self.placed(&laid))))
+    fn boot_sector(&self, laid: &LaidOut) -> Vec<u8> {
+        self.boot_region(laid)[..to_usize(laid.geometry.sector)].to_vec()
     }
 }
