@@ -487,3 +487,98 @@ impl Cause {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_named_after_the_part_of_the_image() {
+        for (layer, code, name) in [
+            ("gpt header", "partition-map-damaged", "partition map"),
+            (
+                "apple partition map",
+                "partition-map-damaged",
+                "partition map",
+            ),
+            ("hfs+ catalog", "volume-damaged", "volume"),
+            ("apfs object map", "volume-damaged", "volume"),
+            ("compressed file", "volume-damaged", "volume"),
+            ("sparse bundle", "bundle-damaged", "sparse bundle"),
+            ("key entry", "encryption-damaged", "encryption"),
+            ("udif block table", "container-damaged", "UDIF"),
+            ("asif", "container-damaged", "ASIF"),
+            ("sparse image", "container-damaged", "sparse image"),
+            ("stack", "container-damaged", "container"),
+        ] {
+            let part = Error::corrupt(layer, 0, "odd").image_part();
+            assert_eq!(damage_in(part), (code, name), "{layer}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_structure_is_a_cause() {
+        let cut = Error::corrupt("gpt header", 0, "odd").because(Reason::Truncated);
+        let unknown = Error::unsupported("image", "odd").because(Reason::UnknownFormat);
+        let no_bundle = Error::unsupported("image", "odd").because(Reason::NotABundle);
+        for (error, code, layer) in [
+            (unknown, "unknown", "disk"),
+            (no_bundle, "no-image", "folder"),
+            (Error::invalid("udif set", "odd"), "one-part", "UDIF"),
+            (Error::invalid("udif", "odd"), "one-part", "UDIF"),
+            (Error::limit("udif", "odd"), "not-supported", "UDIF"),
+            (Error::not_found("asif", "a"), "layer-missing", "stack"),
+            (Error::unsupported("asif", "odd"), "not-supported", "ASIF"),
+            (cut, "cut-short", "partition map"),
+            (
+                Error::corrupt("mbr", 0, "odd"),
+                "partition-map-damaged",
+                "partition map",
+            ),
+            (
+                Error::corrupt("sparse bundle", 0, "odd"),
+                "bundle-damaged",
+                "sparse bundle",
+            ),
+            (
+                Error::corrupt("encryption header", 0, "odd"),
+                "encryption-damaged",
+                "encryption",
+            ),
+            (
+                Error::corrupt("udif trailer", 0, "odd"),
+                "container-damaged",
+                "UDIF",
+            ),
+        ] {
+            let cause = structure(&error, "a.img");
+            assert_eq!((cause.code, cause.layer), (code, layer), "{error}");
+            assert!(!cause.advice.is_empty(), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_missing_key_has_its_advice() {
+        for (reason, code, option) in [
+            (Reason::PassphraseNeeded, "passphrase-missing", "--passfile"),
+            (Reason::ArchiveKeyNeeded, "key-missing", "--aea-key"),
+            (
+                Reason::ArchivePrivateKeyNeeded,
+                "private-key-missing",
+                "--aea-private-key",
+            ),
+            (
+                Reason::SignerKeyNeeded,
+                "public-key-missing",
+                "--aea-signer",
+            ),
+            (Reason::WrongArchiveKey, "key-wrong", "another copy"),
+        ] {
+            let cause = locked(&Error::new(Kind::WrongKey, "x", "odd").because(reason));
+            assert_eq!(cause.code, code);
+            assert!(cause.advice[0].contains(option), "{:?}", cause.advice);
+        }
+        let wrong = locked(&Error::new(Kind::WrongKey, "x", "odd"));
+        assert_eq!(wrong.code, "passphrase-wrong");
+    }
+}
