@@ -197,8 +197,8 @@ fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> 
 /// Returns the code of damage in a part of an image, and the display name of that part.
 fn damage_in(part: ImagePart) -> (&'static str, &'static str) {
     match part {
-        ImagePart::PartitionMap => ("partition-map-damaged", "partition map"),
-        ImagePart::Apfs | ImagePart::Volume => ("volume-damaged", "volume"),
+        ImagePart::PartitionMap => ("partition-map-damaged", named(part)),
+        ImagePart::Apfs | ImagePart::Volume => ("volume-damaged", named(part)),
         ImagePart::SparseBundle => ("bundle-damaged", named(part)),
         ImagePart::Encryption => ("encryption-damaged", named(part)),
         _ => ("container-damaged", named(part)),
@@ -463,9 +463,12 @@ fn structure(error: &Error, name: &str) -> Cause {
         )
         .advise("get another copy: nothing can be decrypted without an intact header")
         .advise(check),
-        (part, _) => Cause::new("container-damaged", named(part), what("is damaged"))
-            .advise("download or copy it again, and compare its size with that of the original")
-            .advise(check),
+        (part, _) => {
+            let (code, name) = damage_in(part);
+            Cause::new(code, name, what("is damaged"))
+                .advise("download or copy it again, and compare its size with that of the original")
+                .advise(check)
+        }
     }
 }
 
@@ -477,6 +480,8 @@ fn named(part: ImagePart) -> &'static str {
         ImagePart::SparseImage => "sparse image",
         ImagePart::Asif => "ASIF",
         ImagePart::Udif => "UDIF",
+        ImagePart::PartitionMap => "partition map",
+        ImagePart::Apfs | ImagePart::Volume => "volume",
         _ => "container",
     }
 }
@@ -503,6 +508,8 @@ mod tests {
             ),
             ("hfs+ catalog", "volume-damaged", "volume"),
             ("apfs object map", "volume-damaged", "volume"),
+            ("fat table", "volume-damaged", "volume"),
+            ("iso 9660", "volume-damaged", "volume"),
             ("compressed file", "volume-damaged", "volume"),
             ("sparse bundle", "bundle-damaged", "sparse bundle"),
             ("key entry", "encryption-damaged", "encryption"),
@@ -529,6 +536,8 @@ mod tests {
             (Error::limit("udif", "odd"), "not-supported", "UDIF"),
             (Error::not_found("asif", "a"), "layer-missing", "stack"),
             (Error::unsupported("asif", "odd"), "not-supported", "ASIF"),
+            (Error::unsupported("hfs+", "odd"), "not-supported", "volume"),
+            (Error::limit("gpt", "odd"), "not-supported", "partition map"),
             (cut, "cut-short", "partition map"),
             (
                 Error::corrupt("mbr", 0, "odd"),

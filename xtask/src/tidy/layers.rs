@@ -4,10 +4,10 @@ use bandsaw::error::ImagePart;
 
 use super::{Fault, Text};
 
-/// Folders of formats, each with the part of an image to which its layers belong.
+/// Folders of formats, the first that fits first, each with the part of an image to which its layers belong.
 const FOLDERS: &[(&str, ImagePart)] = &[
     ("crates/fs/src/apfs/", ImagePart::Apfs),
-    ("crates/fs/src/hfsplus/", ImagePart::Volume),
+    ("crates/fs/src/", ImagePart::Volume),
     ("src/container/asif/", ImagePart::Asif),
     ("src/container/sparsebundle/", ImagePart::SparseBundle),
     ("src/container/sparseimage/", ImagePart::SparseImage),
@@ -73,6 +73,11 @@ mod tests {
                 "src/container/asif/a.rs",
                 "pub const LAYER: &str = \"udif\";",
                 Some("src/container/asif/a.rs:1: the layer `udif` is taken for Udif"),
+            ),
+            (
+                "crates/fs/src/new/mod.rs",
+                "pub(super) const LAYER: &str = \"new fs\";",
+                Some("crates/fs/src/new/mod.rs:1: the layer `new fs` is taken for Other"),
             ),
             ("src/open/a.rs", "const LAYER: &str = \"open\";", None),
         ] {
