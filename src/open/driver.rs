@@ -19,7 +19,7 @@ use crate::fs::fat::{self, FatVolume};
 use crate::fs::foreign::Foreign;
 use crate::fs::hfs::{self, HfsVolume};
 use crate::fs::iso9660::{self, IsoVolume};
-use crate::fs::{FileSystem, FileSystemMut, FreeMap, ResizeVolume};
+use crate::fs::{BlockFreeMap, FileSystem, FileSystemMut, FreeMap, ResizeVolume};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
 use crate::{Error, Kind, Result};
@@ -135,11 +135,57 @@ impl Driver for Unread {
     }
 }
 
-/// HFS, which is only read.
+/// A format whose volumes are read, and possibly created, but not changed: its functions on a device.
 #[derive(Debug)]
-struct HfsDriver;
+struct ReadOnlyDriver {
+    open: fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>>,
+    /// The message about changes. `None`: the general one.
+    refusal: Option<&'static str>,
+    check: Option<fn(Arc<dyn BlockDevice>, &dyn Progress) -> Result<Vec<Problem>>>,
+    stated_len: fn(&dyn BlockDevice) -> Result<Option<u64>>,
+    free_map: Option<fn(Arc<dyn BlockDevice>) -> Result<BlockFreeMap>>,
+}
 
-impl Driver for HfsDriver {
+const HFS: ReadOnlyDriver = ReadOnlyDriver {
+    open: |device| Ok(Arc::new(HfsVolume::open(device)?)),
+    refusal: Some("HFS volumes can only be read; copy the files to another image"),
+    check: None,
+    stated_len: hfs::stated_len,
+    free_map: None,
+};
+
+const ISO: ReadOnlyDriver = ReadOnlyDriver {
+    open: |device| Ok(Arc::new(IsoVolume::open(device)?)),
+    refusal: None,
+    check: Some(iso9660::check),
+    stated_len: iso9660::stated_len,
+    free_map: None,
+};
+
+const FAT: ReadOnlyDriver = ReadOnlyDriver {
+    open: |device| Ok(Arc::new(FatVolume::open(device)?)),
+    refusal: Some(MADE_ONCE),
+    check: Some(fat::check),
+    stated_len: fat::stated_len,
+    free_map: Some(fat::free_map),
+};
+
+const EX_FAT: ReadOnlyDriver = ReadOnlyDriver {
+    open: |device| Ok(Arc::new(ExFatVolume::open(device)?)),
+    refusal: Some(MADE_ONCE),
+    check: Some(exfat::check),
+    stated_len: exfat::stated_len,
+    free_map: Some(exfat::free_map),
+};
+
+impl ReadOnlyDriver {
+    fn open_map(&self, volume: &Volume) -> Result<Option<BlockFreeMap>> {
+        let open = |free_map: fn(_) -> _| free_map(volume.device().clone());
+        self.free_map.map(open).transpose()
+    }
+}
+
+impl Driver for ReadOnlyDriver {
     fn open(
         &self,
         volume: &Volume,
@@ -147,41 +193,19 @@ impl Driver for HfsDriver {
         wanted: VolumeQuery<'_>,
     ) -> Result<Arc<dyn FileSystem>> {
         refuse_snapshot(volume, wanted)?;
-        Ok(Arc::new(HfsVolume::open(volume.device().clone())?))
+        (self.open)(volume.device().clone())
     }
 
     fn open_mut(
         &self,
         volume: &Volume,
-        _number: Option<u32>,
-        _keys: Option<&dyn Keys>,
+        number: Option<u32>,
+        keys: Option<&dyn Keys>,
     ) -> Result<Arc<dyn FileSystemMut>> {
-        let message = "HFS volumes can only be read; copy the files to another image";
-        Err(unsupported(volume, message))
-    }
-
-    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        hfs::stated_len(&**volume.device())
-    }
-
-    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
-        Ok(Vec::new())
-    }
-}
-
-/// ISO 9660, which is only read.
-#[derive(Debug)]
-struct IsoDriver;
-
-impl Driver for IsoDriver {
-    fn open(
-        &self,
-        volume: &Volume,
-        _number: Option<u32>,
-        wanted: VolumeQuery<'_>,
-    ) -> Result<Arc<dyn FileSystem>> {
-        refuse_snapshot(volume, wanted)?;
-        Ok(Arc::new(IsoVolume::open(volume.device().clone())?))
+        match self.refusal {
+            Some(message) => Err(unsupported(volume, message)),
+            None => Unread.open_mut(volume, number, keys),
+        }
     }
 
     fn check(
@@ -191,130 +215,28 @@ impl Driver for IsoDriver {
         problems: &mut Problems,
         progress: &dyn Progress,
     ) -> Option<Result<Vec<Error>>> {
-        let checked = iso9660::check(volume.device().clone(), progress);
+        let checked = self.check?(volume.device().clone(), progress);
         Some(checked.map(|found| add_all(problems, volume, found)))
     }
 
     fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        iso9660::stated_len(&**volume.device())
-    }
-
-    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
-        Ok(Vec::new())
-    }
-}
-
-/// FAT, which is not changed.
-#[derive(Debug)]
-struct FatDriver;
-
-impl Driver for FatDriver {
-    fn open(
-        &self,
-        volume: &Volume,
-        _number: Option<u32>,
-        wanted: VolumeQuery<'_>,
-    ) -> Result<Arc<dyn FileSystem>> {
-        refuse_snapshot(volume, wanted)?;
-        Ok(Arc::new(FatVolume::open(volume.device().clone())?))
-    }
-
-    fn open_mut(
-        &self,
-        volume: &Volume,
-        _number: Option<u32>,
-        _keys: Option<&dyn Keys>,
-    ) -> Result<Arc<dyn FileSystemMut>> {
-        Err(unsupported(volume, MADE_ONCE))
-    }
-
-    fn check(
-        &self,
-        volume: &Volume,
-        _keys: Option<&dyn Keys>,
-        problems: &mut Problems,
-        progress: &dyn Progress,
-    ) -> Option<Result<Vec<Error>>> {
-        let checked = fat::check(volume.device().clone(), progress);
-        Some(checked.map(|found| add_all(problems, volume, found)))
-    }
-
-    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        fat::stated_len(&**volume.device())
+        (self.stated_len)(&**volume.device())
     }
 
     fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        Ok(Some(fat::free_map(volume.device().clone())?.end()))
+        Ok(self.open_map(volume)?.map(|map| map.end()))
     }
 
     fn free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
-        Ok(Some(Arc::new(fat::free_map(volume.device().clone())?)))
+        Ok(self.open_map(volume)?.map(|map| Arc::new(map) as _))
     }
 
     fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
-        let map = fat::free_map(volume.device().clone())?;
-        Ok(Some(Arc::new(map.trusted()?)))
+        let map = self.open_map(volume)?.map(BlockFreeMap::trusted);
+        Ok(map.transpose()?.map(|map| Arc::new(map) as _))
     }
 
-    // The free map is read from the table, which has no bits for the volume's own structures.
-    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
-        Ok(Vec::new())
-    }
-}
-
-/// exFAT, which is not changed.
-#[derive(Debug)]
-struct ExFatDriver;
-
-impl Driver for ExFatDriver {
-    fn open(
-        &self,
-        volume: &Volume,
-        _number: Option<u32>,
-        wanted: VolumeQuery<'_>,
-    ) -> Result<Arc<dyn FileSystem>> {
-        refuse_snapshot(volume, wanted)?;
-        Ok(Arc::new(ExFatVolume::open(volume.device().clone())?))
-    }
-
-    fn open_mut(
-        &self,
-        volume: &Volume,
-        _number: Option<u32>,
-        _keys: Option<&dyn Keys>,
-    ) -> Result<Arc<dyn FileSystemMut>> {
-        Err(unsupported(volume, MADE_ONCE))
-    }
-
-    fn check(
-        &self,
-        volume: &Volume,
-        _keys: Option<&dyn Keys>,
-        problems: &mut Problems,
-        progress: &dyn Progress,
-    ) -> Option<Result<Vec<Error>>> {
-        let checked = exfat::check(volume.device().clone(), progress);
-        Some(checked.map(|found| add_all(problems, volume, found)))
-    }
-
-    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        exfat::stated_len(&**volume.device())
-    }
-
-    fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        Ok(Some(exfat::free_map(volume.device().clone())?.end()))
-    }
-
-    fn free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
-        Ok(Some(Arc::new(exfat::free_map(volume.device().clone())?)))
-    }
-
-    fn trusted_free_map(&self, volume: &Volume) -> Result<Option<Arc<dyn FreeMap>>> {
-        let map = exfat::free_map(volume.device().clone())?;
-        Ok(Some(Arc::new(map.trusted()?)))
-    }
-
-    // The bitmap is compared with the other structures by the check.
+    // FAT's table has no bits for these structures, and exFAT's check compares its bitmap with them.
     fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
         Ok(Vec::new())
     }
@@ -339,7 +261,7 @@ struct ForeignDriver(Foreign);
 
 #[cfg(feature = "foreign")]
 impl ForeignDriver {
-    fn open_map(&self, volume: &Volume) -> Result<crate::fs::BlockFreeMap> {
+    fn open_map(&self, volume: &Volume) -> Result<BlockFreeMap> {
         self.0.free_map(volume.device().clone())
     }
 }
@@ -369,14 +291,14 @@ impl VolumeFormat {
     pub(super) const fn driver(self) -> &'static dyn Driver {
         match self {
             Self::HfsPlus | Self::Hfsx => &HfsPlusDriver,
-            Self::Hfs => &HfsDriver,
+            Self::Hfs => &HFS,
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
-            Self::Iso9660 => &IsoDriver,
+            Self::Iso9660 => &ISO,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
-            Self::Fat => &FatDriver,
-            Self::ExFat => &ExFatDriver,
+            Self::Fat => &FAT,
+            Self::ExFat => &EX_FAT,
             #[cfg(feature = "foreign")]
             Self::Ntfs => &ForeignDriver(Foreign::Ntfs),
             _ => &Unread,

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::layout::{HFS_SIGNATURE_OFFSET, HFS_SIGNATURES, HFSX_SIGNATURE};
 use super::{Map, Partition, Scheme, TypeId, gpt};
 use crate::Result;
 use crate::device::BlockDevice;
@@ -16,7 +15,7 @@ pub struct Area {
     pub range: Range<u64>,
     /// Name of the partition, or of a structure (`GPT Header`). Often empty.
     pub name: String,
-    /// Type in hdiutil's notation: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
+    /// Type in hdiutil's notation, as the map states it: `Apple_HFS`, `Primary GPT Table`, `Apple_Free`.
     pub kind: String,
 }
 
@@ -47,27 +46,17 @@ pub fn areas(disk: &dyn BlockDevice, map: Option<&Map>) -> Result<(Option<Scheme
             .partitions
             .iter()
             .filter(|partition| is_area(map.scheme, partition));
-        for partition in listed {
-            let mut kind = kind(partition);
-            // hdiutil looks into the partition: the type is the same for both.
-            if map.scheme == Scheme::Gpt
-                && kind == "Apple_HFS"
-                && signature(disk, partition.range.start)? == Some(HFSX_SIGNATURE)
-            {
-                kind = "Apple_HFSX".into();
-            }
-            areas.push(Area::new(partition.range.clone(), &partition.name, kind));
-        }
+        areas.extend(
+            listed.map(|partition| {
+                Area::new(partition.range.clone(), &partition.name, kind(partition))
+            }),
+        );
         if let Some(areas) = with_gaps(areas, len) {
             return Ok((Some(map.scheme), areas));
         }
     }
-    let kind = if has_hfs(disk)? {
-        "Apple_HFS"
-    } else {
-        "unknown partition"
-    };
-    Ok((None, vec![Area::new(0..len, "whole disk", kind)]))
+    let whole = Area::new(0..len, "whole disk", "unknown partition");
+    Ok((None, vec![whole]))
 }
 
 /// Returns the structures of the map itself, except those that have partitions of their own.
@@ -135,24 +124,6 @@ fn with_gaps(mut areas: Vec<Area>, len: u64) -> Option<Vec<Area>> {
     Some(all)
 }
 
-/// Returns true if the disk begins with an HFS, HFS+ or HFSX volume.
-fn has_hfs(disk: &dyn BlockDevice) -> Result<bool> {
-    let found = signature(disk, 0)?;
-    Ok(found.is_some_and(|found| HFS_SIGNATURES.contains(&found)))
-}
-
-/// Returns the two bytes at the place of the signature of a volume that begins at `offset`; `None`
-/// past the end of the disk.
-fn signature(disk: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; 2]>> {
-    let place = offset.saturating_add(HFS_SIGNATURE_OFFSET);
-    if disk.info().len < place.saturating_add(2) {
-        return Ok(None);
-    }
-    let mut signature = [0; 2];
-    disk.read_at(place, &mut signature)?;
-    Ok(Some(signature))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,9 +165,6 @@ mod tests {
         );
         assert_eq!((list[0].0, list[1].0, list[2].0, list[3].0), (0, 1, 2, 34));
         assert!(list[4].2.ends_with("(Apple_HFS)"));
-        disk.write_at(list[4].0 * 512 + 1024, b"HX").unwrap();
-        let (_, second) = listed(&disk);
-        assert!(second[4].2.ends_with("(Apple_HFSX)"));
         let mut at = 0;
         for (start, len, name) in list {
             assert!(start == at && len > 0, "{name}");
@@ -214,11 +182,6 @@ mod tests {
                 None,
                 vec![(0, 2048, "whole disk (unknown partition)".into())]
             )
-        );
-        bytes[1024..1026].copy_from_slice(b"H+");
-        assert_eq!(
-            listed(&Memory::from(bytes.clone())).1[0].2,
-            "whole disk (Apple_HFS)"
         );
         // An MBR with two partitions, then with the second moved over the first.
         bytes[510..512].copy_from_slice(&[0x55, 0xAA]);

@@ -21,13 +21,6 @@ const _: () = assert!(size_of::<MbrRaw>() == 512);
 
 pub(super) const MBR_SIGNATURE: [u8; 2] = [0x55, 0xaa];
 
-/// Offset of the signature of an HFS, HFS+ or HFSX volume. Partitions are named after it.
-///
-/// Source: Apple hfs-715.100.10, core/hfs_format.h.
-pub(super) const HFS_SIGNATURE_OFFSET: u64 = 1024;
-pub(super) const HFSX_SIGNATURE: [u8; 2] = *b"HX";
-pub(super) const HFS_SIGNATURES: [[u8; 2]; 3] = [*b"BD", *b"H+", HFSX_SIGNATURE];
-
 /// The fields by which the boot sector of a volume without a partition map is told from a master boot
 /// record, which has code there.
 ///

@@ -75,7 +75,7 @@ pub fn diff(
     path: &str,
     progress: &dyn Progress,
 ) -> Result<Differences> {
-    let mut comparison = Comparison {
+    let mut comparison = BackupComparison {
         old,
         new,
         progress,
@@ -96,7 +96,7 @@ pub fn diff(
     Ok(result)
 }
 
-struct Comparison<'a> {
+struct BackupComparison<'a> {
     old: &'a OpenBackup,
     new: &'a OpenBackup,
     progress: &'a dyn Progress,
@@ -112,7 +112,7 @@ struct Pair {
     new: NodeId,
 }
 
-impl Comparison<'_> {
+impl BackupComparison<'_> {
     fn compare(
         &mut self,
         path: String,

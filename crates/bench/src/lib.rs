@@ -19,6 +19,7 @@
 pub mod articles;
 pub mod clock;
 pub mod compare;
+mod compressor;
 pub mod contents;
 pub mod files;
 pub mod folder;

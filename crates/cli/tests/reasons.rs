@@ -164,6 +164,10 @@ const CASES: &[Case] = &[
         reason: Reason::NotAnArchive, kind: "corrupt", args: &["create", "new.img", "--from", "nonsense.bin", "--fs", "hfs+"],
         message: "not a tar archive", hint: "use a folder or a tar archive",
     },
+    Case {
+        reason: Reason::VolumeFull, kind: "limit", args: &["put", "--from", "locked.img", "plain.img:/large"],
+        message: "not enough room", hint: "",
+    },
 ];
 
 /// The reasons that no test can cause: a test of the library shows what sets them.

@@ -82,7 +82,7 @@ pub fn verify(
     manifest
         .seek(SeekFrom::Start(0))
         .map_err(|error| Error::io(LAYER, "seek", error))?;
-    let mut comparison = Comparison {
+    let mut comparison = ManifestComparison {
         lines: ManifestReader::new(manifest),
         ahead: None,
         each,
@@ -137,7 +137,7 @@ fn count(manifest: &mut impl BufRead, progress: &dyn Progress) -> Result<Verifie
     Ok(result)
 }
 
-struct Comparison<'a, R> {
+struct ManifestComparison<'a, R> {
     lines: ManifestReader<R>,
     /// The next line, if it was looked at.
     ahead: Option<Line>,
@@ -145,7 +145,7 @@ struct Comparison<'a, R> {
     mismatches: u64,
 }
 
-impl<R: BufRead> Comparison<'_, R> {
+impl<R: BufRead> ManifestComparison<'_, R> {
     fn next_line(&mut self) -> Result<Option<Line>> {
         match self.ahead.take() {
             Some(line) => Ok(Some(line)),

@@ -9,7 +9,7 @@ use bandsaw_core::{Error, Kind, Result};
 
 /// A run of a file's bytes that are contiguous on the volume.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ExtentRun {
     /// Offset in the file, in bytes.
     file: u64,
     /// Offset on the volume, in bytes.
@@ -23,7 +23,7 @@ struct Run {
 pub(crate) struct ExtentDevice {
     device: Arc<dyn BlockDevice>,
     /// Runs in ascending order without gaps; together they hold at least `len` bytes.
-    runs: Box<[Run]>,
+    runs: Box<[ExtentRun]>,
     len: u64,
     /// The name in errors.
     layer: &'static str,
@@ -48,7 +48,7 @@ impl ExtentDevice {
         let mut file = 0;
         let ranges = ranges.into_iter().filter(|range| !range.is_empty());
         let run = |range: Range<u64>| {
-            let run = Run {
+            let run = ExtentRun {
                 file,
                 volume: range.start,
                 len: range.end - range.start,

@@ -211,6 +211,35 @@ pub struct Attributes {
     pub has_xattrs: bool,
 }
 
+impl Attributes {
+    /// Returns the attributes of an object for which a format records none: permissions as usual, and the
+    /// owner and group "unknown" of macOS.
+    pub const fn plain(id: NodeId, kind: FileKind) -> Self {
+        Self {
+            id,
+            kind,
+            size: 0,
+            allocated: 0,
+            resource_size: 0,
+            mode: match kind {
+                FileKind::Folder => 0o755,
+                _ => 0o644,
+            },
+            uid: UNKNOWN_OWNER,
+            gid: UNKNOWN_OWNER,
+            links: 1,
+            device: 0,
+            flags: 0,
+            created: None,
+            modified: None,
+            changed: None,
+            accessed: None,
+            backed_up: None,
+            has_xattrs: false,
+        }
+    }
+}
+
 /// Name of the attribute that contains a file's resource fork.
 pub const RESOURCE_FORK: &str = "com.apple.ResourceFork";
 

@@ -8,8 +8,7 @@ use crate::bundle::{BundleFolder, INFO, Summary};
 use crate::manifest::Soundness;
 use crate::shelf::{Shelf, State};
 use crate::swap::{Phase, Plan};
-use crate::verification::{REFUSED, verification_state};
-use crate::{Change, LAYER};
+use crate::{Change, verification};
 
 /// The next step, the most urgent one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +59,7 @@ pub fn status(bundle: &BundleFolder, shelf: &Shelf) -> Result<Status> {
     let states = shelf.list()?;
     let newest = states.iter().rev().find(|state| state.is_sound());
     bundle.check_not_rebanding()?;
-    let refused = match verification_state(bundle) {
-        Err(error) if error.layer() == LAYER && error.kind() == bandsaw::Kind::Corrupt => true,
-        state => state? == Some(REFUSED),
-    };
-    if refused || bundle.identity(INFO)?.is_none() {
+    if verification::is_refused(bundle)? || bundle.identity(INFO)?.is_none() {
         return Ok(Status::Refused(newest.map(|state| state.id.clone())));
     }
     if let Some(change) = uncommitted {

@@ -42,7 +42,7 @@ pub fn verification_state(bundle: &BundleFolder) -> Result<Option<i64>> {
         return Ok(None);
     };
     let list = parse(&list).ok_or_else(|| unreadable(bundle, MACHINE[0]))?;
-    Ok(list.get(STATE).and_then(Value::as_signed_integer))
+    Ok(state_of(&list))
 }
 
 /// Makes macOS forget that it found the bundle damaged: sets the state to 0, and removes the date on
@@ -148,6 +148,19 @@ pub(crate) fn reset_prepared(store: &dyn HostStore, name: &str) -> Result<bool> 
         return store.put(name, &bytes, Put::Replace);
     }
     Ok(false)
+}
+
+/// Returns true if macOS refuses the bundle, or would because its list cannot be parsed.
+pub(crate) fn is_refused(bundle: &BundleFolder) -> Result<bool> {
+    let Some(bytes) = read(bundle.store(), MACHINE[0])? else {
+        return Ok(false);
+    };
+    Ok(parse(&bytes).is_none_or(|list| state_of(&list) == Some(REFUSED)))
+}
+
+/// Returns the state of verification in a list.
+fn state_of(list: &Dictionary) -> Option<i64> {
+    list.get(STATE).and_then(Value::as_signed_integer)
 }
 
 fn read(store: &dyn HostStore, name: &str) -> Result<Option<Vec<u8>>> {

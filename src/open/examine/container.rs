@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::Examination;
 use super::disk::examine_disk;
-use super::{ENCRYPTION, Examination};
 use crate::container::raw::Raw;
 use crate::container::udif::{self, SegmentPart};
 use crate::container::{ContainerKind, Format, asif, sparsebundle, sparseimage};
@@ -85,8 +85,8 @@ pub(super) fn examine_file(
         }
     }
     let encrypted = crypt::check(&*file, &mut found.problems);
-    let is_encrypted = !matches!(encrypted, Ok(None));
-    if is_encrypted && found.judged(ENCRYPTION, encrypted)?.is_none() {
+    found.is_encrypted = !matches!(encrypted, Ok(None));
+    if found.is_encrypted && found.judged("encryption header", encrypted)?.is_none() {
         return Ok(());
     }
     let unlocked = Opening::new(path, options).unlock(file);
@@ -103,7 +103,7 @@ pub(super) fn examine_file(
     found.is_write_once |= format.is_udif();
     if format.is_plain()
         && options.image_format.is_none()
-        && !is_encrypted
+        && !found.is_encrypted
         && let Some(error) = disk::shorter_than_sector(plain.info().len)
     {
         return found.judged::<()>("disk", Err(error)).map(drop);
@@ -113,7 +113,7 @@ pub(super) fn examine_file(
     } else {
         Ok(Vec::new())
     };
-    match examine_container(&plain, parts, format, is_encrypted, found, progress)? {
+    match examine_container(&plain, parts, format, found.is_encrypted, found, progress)? {
         Some(disk) => examine_shown(path, &disk, format, options, found, progress),
         None => Ok(()),
     }

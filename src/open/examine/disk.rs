@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CheckedLayer, ENCRYPTION, Examination, LayerVerdict};
+use super::{CheckedLayer, Examination, LayerVerdict};
 use crate::container::Format;
 use crate::device::BlockDevice;
 use crate::fs::verify_compressed;
@@ -58,13 +58,14 @@ pub(super) fn examine_disk(
     disk::check_checkpoint(&volumes, options.checkpoint)?;
     logical_disk::add_physical_volumes(&mut volumes, options)?;
     missing_volumes(disk, map.as_ref(), &volumes, &mut found.problems)?;
-    let is_encrypted = found.layers.iter().any(|judged| judged.layer == ENCRYPTION);
     found.is_cut_off =
-        format.is_plain() && !is_encrypted && is_cut_off(disk, &found.problems, &volumes);
+        format.is_plain() && !found.is_encrypted && is_cut_off(disk, &found.problems, &volumes);
     let contents = Contents::of(disk, map.as_ref(), &volumes)?;
     if matches!(contents, Contents::Unknown) {
-        let is_plain =
-            format.is_plain() && options.image_format.is_none() && map.is_none() && !is_encrypted;
+        let is_plain = format.is_plain()
+            && options.image_format.is_none()
+            && map.is_none()
+            && !found.is_encrypted;
         let error = if is_plain {
             disk::unknown(&**disk)
         } else {

@@ -20,9 +20,6 @@ use crate::progress::Progress;
 use crate::store::Local;
 use crate::{Error, Kind, Reason, Result};
 
-/// The layer name of an encryption header.
-const ENCRYPTION: &str = "encryption header";
-
 /// The result of checking a layer.
 #[derive(Debug)]
 pub enum LayerVerdict {
@@ -99,6 +96,8 @@ pub struct Examination {
     pub is_write_once: bool,
     /// The contents of the disk, if it could be read.
     pub contents: Option<Contents>,
+    /// True if the image in one file has an encryption header.
+    is_encrypted: bool,
     /// True if a volume was checked here.
     has_checked_volume: bool,
     /// True if a volume was not, because its format is not checked.

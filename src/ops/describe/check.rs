@@ -91,7 +91,7 @@ impl CheckInfo {
 }
 
 impl CheckedLayerInfo {
-    fn new(of: &CheckedLayer) -> Self {
+    pub(super) fn new(of: &CheckedLayer) -> Self {
         let (verdict, message) = match &of.verdict {
             LayerVerdict::Checked => ("checked", None),
             LayerVerdict::Broken => ("broken", None),
@@ -107,7 +107,7 @@ impl CheckedLayerInfo {
 }
 
 impl ProblemInfo {
-    fn new(problem: &Problem) -> Self {
+    pub(super) fn new(problem: &Problem) -> Self {
         let error = &problem.error;
         let (offset, name) = place(error);
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));

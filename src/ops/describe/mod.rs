@@ -34,6 +34,8 @@ mod layers;
 mod operations;
 #[cfg(feature = "serde")]
 mod repair;
+#[cfg(all(test, feature = "serde"))]
+mod tests;
 #[cfg(feature = "serde")]
 mod volume;
 

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use super::describe::layer_facts;
 use crate::device::{Access, BlockDevice};
+use crate::error::ImagePart;
 use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote};
 use crate::problem::Severity;
 use crate::progress::Progress;
@@ -173,7 +174,7 @@ fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> 
     let first = problems
         .iter()
         .find(|problem| problem.severity == severity)?;
-    let (code, layer) = of_layer(first.error.layer());
+    let (code, layer) = damage_in(first.error.image_part());
     let count = check.problems.count(severity);
     let places = if count == 1 { "place" } else { "places" };
     let many = match severity {
@@ -194,32 +195,14 @@ fn first(path: &Path, check: &Examination, severity: Severity) -> Option<Cause> 
     )))
 }
 
-/// Returns true if the layer of an error is of a partition map.
-fn is_partition_map(layer: &str) -> bool {
-    let others = [
-        "protective mbr",
-        "partition map",
-        "apple partition map",
-        "mbr",
-    ];
-    layer.starts_with("gpt") || others.contains(&layer)
-}
-
-/// Returns the code of damage in a layer, and the display name of that layer.
-fn of_layer(layer: &str) -> (&'static str, &'static str) {
-    if is_partition_map(layer) {
-        ("partition-map-damaged", "partition map")
-    } else if ["hfs+", "apfs", "volume", "compressed"]
-        .iter()
-        .any(|start| layer.starts_with(start))
-    {
-        ("volume-damaged", "volume")
-    } else {
-        match named(layer) {
-            "sparse bundle" => ("bundle-damaged", "sparse bundle"),
-            ENCRYPTION => ("encryption-damaged", ENCRYPTION),
-            name => ("container-damaged", name),
-        }
+/// Returns the code of damage in a part of an image, and the display name of that part.
+fn damage_in(part: ImagePart) -> (&'static str, &'static str) {
+    match part {
+        ImagePart::PartitionMap => ("partition-map-damaged", named(part)),
+        ImagePart::Apfs | ImagePart::Volume => ("volume-damaged", named(part)),
+        ImagePart::SparseBundle => ("bundle-damaged", named(part)),
+        ImagePart::Encryption => ("encryption-damaged", named(part)),
+        _ => ("container-damaged", named(part)),
     }
 }
 
@@ -410,8 +393,8 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
 fn structure(error: &Error, name: &str) -> Cause {
     let what = |text: &str| format!("{text}: {}", error.message());
     let check = format!("run `bandsaw check {name}` to list all problems by layer");
-    match (error.layer(), error.kind()) {
-        ("image", Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
+    match (error.image_part(), error.kind()) {
+        (_, Kind::Unsupported) if error.reason() == Some(Reason::UnknownFormat) => {
             let what = "is not a disk image: no known container, partition map or file system";
             let encrypted = "it may be encrypted by a program without a signature (VeraCrypt, for \
                              example)";
@@ -419,7 +402,7 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("if it is a raw disk, open it with `--image-format udrw`")
                 .advise(encrypted)
         }
-        ("image", Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
+        (_, Kind::Unsupported) if error.reason() == Some(Reason::NotABundle) => {
             let what = "is not a sparse bundle: the folder has neither Info.plist nor Info.bckup";
             let list =
                 "if it was a bundle, copy Info.plist from one of the same size and band size";
@@ -427,25 +410,25 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("name the bundle itself, not its parent folder")
                 .advise(list)
         }
-        ("udif set" | "udif", Kind::Invalid | Kind::NotFound | Kind::Limit) => {
+        (ImagePart::Udif, Kind::Invalid | Kind::NotFound) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
                 .advise("put all parts (.dmg, .002.dmgpart, ...) in one folder and open the first")
         }
         (_, Kind::NotFound) => Cause::new("layer-missing", "stack", what("requires another image"))
             .advise("open it together with the images below it"),
-        (layer, Kind::Unsupported) => Cause::new(
+        (part, Kind::Unsupported) => Cause::new(
             "not-supported",
-            named(layer),
+            named(part),
             what("is of an unsupported kind"),
         )
         .advise("convert it on a Mac: `hdiutil convert -format UDRW`"),
-        (layer, Kind::Limit) => Cause::new(
+        (part, Kind::Limit) => Cause::new(
             "not-supported",
-            named(layer),
+            named(part),
             what("exceeds a limit of this version"),
         )
         .advise(check),
-        (layer, _) if is_partition_map(layer) => match error.reason() {
+        (ImagePart::PartitionMap, _) => match error.reason() {
             Some(Reason::Truncated) => {
                 let ends = "is truncated: its partitions are past the end of the file";
                 content::cut_short(ends)
@@ -462,7 +445,7 @@ fn structure(error: &Error, name: &str) -> Cause {
             ))
             .advise(check),
         },
-        ("sparse bundle", _) => Cause::new(
+        (ImagePart::SparseBundle, _) => Cause::new(
             "bundle-damaged",
             "sparse bundle",
             what("is a damaged sparse bundle"),
@@ -471,33 +454,32 @@ fn structure(error: &Error, name: &str) -> Cause {
             "run `bandsaw repair --dry-run {name}` to see what can be repaired"
         ))
         .advise(check),
-        (layer, _) if named(layer) == ENCRYPTION => Cause::new(
+        (ImagePart::Encryption, _) => Cause::new(
             "encryption-damaged",
-            ENCRYPTION,
+            "encryption",
             what("has a damaged encryption header, or is truncated"),
         )
         .advise("get another copy: nothing can be decrypted without an intact header")
         .advise(check),
-        (layer, _) => Cause::new("container-damaged", named(layer), what("is damaged"))
-            .advise("download or copy it again, and compare its size with that of the original")
-            .advise(check),
+        (part, _) => {
+            let (code, name) = damage_in(part);
+            Cause::new(code, name, what("is damaged"))
+                .advise("download or copy it again, and compare its size with that of the original")
+                .advise(check)
+        }
     }
 }
 
-const ENCRYPTION: &str = "encryption";
-
-/// Returns the display name of the image layer to which an error's layer belongs.
-fn named(layer: &str) -> &'static str {
-    match layer {
-        "encrypted image"
-        | "encryption header"
-        | "encryption key entry"
-        | "encryption trailer"
-        | "key entry" => ENCRYPTION,
-        "sparse bundle" => "sparse bundle",
-        "sparse image" => "sparse image",
-        layer if layer.starts_with("asif") => "ASIF",
-        layer if layer.starts_with("udif") => "UDIF",
+/// Returns the display name of a part of an image.
+fn named(part: ImagePart) -> &'static str {
+    match part {
+        ImagePart::Encryption => "encryption",
+        ImagePart::SparseBundle => "sparse bundle",
+        ImagePart::SparseImage => "sparse image",
+        ImagePart::Asif => "ASIF",
+        ImagePart::Udif => "UDIF",
+        ImagePart::PartitionMap => "partition map",
+        ImagePart::Apfs | ImagePart::Volume => "volume",
         _ => "container",
     }
 }
@@ -506,5 +488,104 @@ impl Cause {
     fn in_layer(mut self, layer: &'static str) -> Self {
         self.layer = layer;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_named_after_the_part_of_the_image() {
+        for (layer, code, name) in [
+            ("gpt header", "partition-map-damaged", "partition map"),
+            (
+                "apple partition map",
+                "partition-map-damaged",
+                "partition map",
+            ),
+            ("hfs+ catalog", "volume-damaged", "volume"),
+            ("apfs object map", "volume-damaged", "volume"),
+            ("fat table", "volume-damaged", "volume"),
+            ("iso 9660", "volume-damaged", "volume"),
+            ("compressed file", "volume-damaged", "volume"),
+            ("sparse bundle", "bundle-damaged", "sparse bundle"),
+            ("key entry", "encryption-damaged", "encryption"),
+            ("udif block table", "container-damaged", "UDIF"),
+            ("asif", "container-damaged", "ASIF"),
+            ("sparse image", "container-damaged", "sparse image"),
+            ("stack", "container-damaged", "container"),
+        ] {
+            let part = Error::corrupt(layer, 0, "odd").image_part();
+            assert_eq!(damage_in(part), (code, name), "{layer}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_structure_is_a_cause() {
+        let cut = Error::corrupt("gpt header", 0, "odd").because(Reason::Truncated);
+        let unknown = Error::unsupported("image", "odd").because(Reason::UnknownFormat);
+        let no_bundle = Error::unsupported("image", "odd").because(Reason::NotABundle);
+        for (error, code, layer) in [
+            (unknown, "unknown", "disk"),
+            (no_bundle, "no-image", "folder"),
+            (Error::invalid("udif set", "odd"), "one-part", "UDIF"),
+            (Error::invalid("udif", "odd"), "one-part", "UDIF"),
+            (Error::limit("udif", "odd"), "not-supported", "UDIF"),
+            (Error::not_found("asif", "a"), "layer-missing", "stack"),
+            (Error::unsupported("asif", "odd"), "not-supported", "ASIF"),
+            (Error::unsupported("hfs+", "odd"), "not-supported", "volume"),
+            (Error::limit("gpt", "odd"), "not-supported", "partition map"),
+            (cut, "cut-short", "partition map"),
+            (
+                Error::corrupt("mbr", 0, "odd"),
+                "partition-map-damaged",
+                "partition map",
+            ),
+            (
+                Error::corrupt("sparse bundle", 0, "odd"),
+                "bundle-damaged",
+                "sparse bundle",
+            ),
+            (
+                Error::corrupt("encryption header", 0, "odd"),
+                "encryption-damaged",
+                "encryption",
+            ),
+            (
+                Error::corrupt("udif trailer", 0, "odd"),
+                "container-damaged",
+                "UDIF",
+            ),
+        ] {
+            let cause = structure(&error, "a.img");
+            assert_eq!((cause.code, cause.layer), (code, layer), "{error}");
+            assert!(!cause.advice.is_empty(), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_missing_key_has_its_advice() {
+        for (reason, code, option) in [
+            (Reason::PassphraseNeeded, "passphrase-missing", "--passfile"),
+            (Reason::ArchiveKeyNeeded, "key-missing", "--aea-key"),
+            (
+                Reason::ArchivePrivateKeyNeeded,
+                "private-key-missing",
+                "--aea-private-key",
+            ),
+            (
+                Reason::SignerKeyNeeded,
+                "public-key-missing",
+                "--aea-signer",
+            ),
+            (Reason::WrongArchiveKey, "key-wrong", "another copy"),
+        ] {
+            let cause = locked(&Error::new(Kind::WrongKey, "x", "odd").because(reason));
+            assert_eq!(cause.code, code);
+            assert!(cause.advice[0].contains(option), "{:?}", cause.advice);
+        }
+        let wrong = locked(&Error::new(Kind::WrongKey, "x", "odd"));
+        assert_eq!(wrong.code, "passphrase-wrong");
     }
 }

@@ -15,7 +15,6 @@ use crate::device::BlockDevice;
 use crate::fs::{
     Ancestors, Attributes, Entry, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp,
 };
-use crate::ops::tar::LAYER as ARCHIVE;
 use crate::ops::tar::write::{ArchiveWriter, NewKind, NewMember};
 use crate::progress::Progress;
 use crate::size::to_usize;
@@ -62,11 +61,6 @@ pub fn to_tar(
     Ok(archive.report)
 }
 
-/// Returns true if nothing more can be written.
-fn ends(error: &Error) -> bool {
-    is_fatal(error) || error.layer() == ARCHIVE
-}
-
 struct Archive<'a> {
     fs: &'a dyn FileSystem,
     progress: &'a dyn Progress,
@@ -89,6 +83,11 @@ struct PendingFolder {
 }
 
 impl Archive<'_> {
+    /// Returns true if nothing more can be written after `error`.
+    fn ends(&self, error: &Error) -> bool {
+        is_fatal(error) || self.writer.has_failed()
+    }
+
     fn folder(&mut self, path: &str, top: Attributes) -> Result<()> {
         self.member(".", &top, NewKind::Folder)?;
         let (mut ahead, mut ancestors) = (Vec::new(), Ancestors::default());
@@ -139,7 +138,7 @@ impl Archive<'_> {
         });
         match listed {
             Ok(()) => {}
-            Err(error) if ends(&error) => return Err(error),
+            Err(error) if self.ends(&error) => return Err(error),
             // Entries listed before the error are kept.
             Err(error) => self.report.problem(about(error, &folder.path, "")),
         }
@@ -153,7 +152,7 @@ impl Archive<'_> {
         self.progress.check()?;
         match self.write(name, attributes) {
             Ok(()) => Ok(true),
-            Err(error) if ends(&error) => Err(error),
+            Err(error) if self.ends(&error) => Err(error),
             Err(error) => {
                 self.report.problem(about(error, path, ""));
                 Ok(false)

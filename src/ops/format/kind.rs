@@ -363,6 +363,88 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_format_has_its_types_of_partitions() {
+        const MIB: u64 = 1 << 20;
+        let small = [1 << 20, 2 * MIB];
+        // The types in an MBR: of a small volume, of one of 31 MiB, of one of 33 and of one of 4 GiB.
+        for (format, guid, mbr, layout) in [
+            (
+                NewFormat::HfsPlus,
+                APPLE_HFS,
+                Some([0xAF; 4]),
+                Layout::Gptspud,
+            ),
+            (
+                NewFormat::HfsxJournaled,
+                APPLE_HFS,
+                Some([0xAF; 4]),
+                Layout::Gptspud,
+            ),
+            (NewFormat::Apfs, APPLE_APFS, None, Layout::Gptspud),
+            (
+                NewFormat::Fat,
+                BASIC_DATA,
+                Some([1, 4, 6, 0xB]),
+                Layout::MbrSpud,
+            ),
+            (NewFormat::Fat12, BASIC_DATA, Some([1; 4]), Layout::MbrSpud),
+            (
+                NewFormat::Fat16,
+                BASIC_DATA,
+                Some([4, 4, 6, 6]),
+                Layout::MbrSpud,
+            ),
+            (
+                NewFormat::Fat32,
+                BASIC_DATA,
+                Some([0xB; 4]),
+                Layout::MbrSpud,
+            ),
+            (NewFormat::ExFat, BASIC_DATA, Some([7; 4]), Layout::MbrSpud),
+        ] {
+            let of = [small[0], 31 * MIB, 33 * MIB, 4096 * MIB];
+            let found = format.mbr_type().map(|of_len| of.map(of_len));
+            assert_eq!(found, mbr, "{format}");
+            assert_eq!(format.partition_type(), guid, "{format}");
+            assert_eq!(format.usual_layout(), layout, "{format}");
+            assert_eq!(format.single_type().apm, guid != BASIC_DATA, "{format}");
+        }
+    }
+
+    #[test]
+    fn only_apfs_has_several_volumes_and_encrypts_them() {
+        let options = |name: &str| VolumeOptions {
+            name: name.to_owned(),
+            block_size: None,
+            created: Timestamp::from_seconds(0),
+            latest: None,
+            opens: false,
+            id: Uuid::nil(),
+            more_volumes: Vec::new(),
+            encryption: None,
+        };
+        for format in NewFormat::ALL {
+            let plan = format.plan(Tree::empty(Timestamp::from_seconds(0)), options("A"));
+            assert!(plan.unwrap().minimum_len().unwrap() > 0, "{format}");
+            let several = VolumeOptions {
+                more_volumes: vec!["B".to_owned()],
+                ..options("A")
+            };
+            let planned = format.plan(Tree::empty(Timestamp::from_seconds(0)), several);
+            assert_eq!(planned.is_ok(), format.holds_several(), "{format}");
+            assert_eq!(format.has_holes(), format.holds_several(), "{format}");
+        }
+        let blocks = VolumeOptions {
+            block_size: Some(8192),
+            ..options("A")
+        };
+        let error = NewFormat::Apfs
+            .plan(Tree::empty(Timestamp::from_seconds(0)), blocks)
+            .unwrap_err();
+        assert!(error.message().contains("block size 8192"), "{error}");
+    }
+
+    #[test]
     fn names_are_read_in_any_case_and_belong_to_one() {
         for format in NewFormat::ALL {
             for name in format.names() {

@@ -45,7 +45,7 @@ pub(super) fn find(
     if let Some(what) = recorded.outside_difference(image, log)? {
         return Ok(ImageState::Foreign(what));
     }
-    let mut comparison = Comparison {
+    let mut comparison = UndoComparison {
         image,
         undo,
         number,
@@ -91,7 +91,7 @@ impl Part {
     }
 }
 
-struct Comparison<'a> {
+struct UndoComparison<'a> {
     image: &'a dyn Store,
     undo: &'a UndoStore,
     number: u64,
@@ -104,7 +104,7 @@ struct Comparison<'a> {
     is_begun: bool,
 }
 
-impl Comparison<'_> {
+impl UndoComparison<'_> {
     /// Compares all changes. Returns a description of what is neither old nor new.
     fn run(&mut self) -> Result<Option<String>> {
         let log = self.log;

@@ -43,6 +43,8 @@ pub(super) struct LayerRepair<'a> {
     pub(super) reached_volumes: bool,
     /// True if anything outside of volumes was changed.
     pub(super) changed_outside: bool,
+    /// True if a copy of the partition map was written again.
+    restored_map: bool,
     /// Disk offsets of the volumes that were repaired, whose losses are known.
     pub(super) rebuilt: Vec<u64>,
     /// The reason why nothing of the image can be repaired, if its format cannot be changed in place.
@@ -70,6 +72,7 @@ impl<'a> LayerRepair<'a> {
             unchecked: Vec::new(),
             reached_volumes: false,
             changed_outside: false,
+            restored_map: false,
             rebuilt: Vec::new(),
             write_once: None,
         }
@@ -203,8 +206,7 @@ impl<'a> LayerRepair<'a> {
     /// copy: one of them is the first if the index is wrong.
     fn check_start(&self, format: Format) -> Result<()> {
         let assume = &self.chosen.assume;
-        let is_map = self.done.steps.iter().any(|(layer, _)| *layer == GPT);
-        let (key, chosen, copy) = if is_map {
+        let (key, chosen, copy) = if self.restored_map {
             (
                 "map",
                 assume.map,
@@ -378,14 +380,10 @@ impl<'a> LayerRepair<'a> {
             (parts.primary, "copy at the beginning"),
             (parts.backup, "copy at the end"),
         ];
-        self.outside(
-            GPT,
-            parts
-                .into_iter()
-                .filter(|(written, _)| *written)
-                .map(|(_, part)| part.to_owned())
-                .collect(),
-        );
+        let written = parts.into_iter().filter(|(written, _)| *written);
+        let steps: Vec<_> = written.map(|(_, part)| part.to_owned()).collect();
+        self.restored_map |= !steps.is_empty();
+        self.outside(GPT, steps);
         self.done.refused.extend(refused);
         self.volumes(disk)
     }

@@ -102,7 +102,7 @@ pub(super) fn compare(
         if after.is_some() && rebuilt.contains(&key.0) {
             continue;
         }
-        let comparison = Comparison {
+        let comparison = VolumeComparison {
             before: &*before,
             after: after.as_deref(),
             progress,
@@ -173,7 +173,7 @@ fn opened(volume: &Volume, options: &OpenOptions<'_>) -> Result<Opened> {
 }
 
 /// The comparison of a volume with its later state.
-struct Comparison<'a> {
+struct VolumeComparison<'a> {
     before: &'a dyn FileSystem,
     /// The volume after the repair. `None` if it is gone.
     after: Option<&'a dyn FileSystem>,
@@ -181,7 +181,7 @@ struct Comparison<'a> {
     losses: Losses,
 }
 
-impl Comparison<'_> {
+impl VolumeComparison<'_> {
     fn run(mut self) -> Result<Losses> {
         self.progress.stage("compare files", 0);
         let root = self.after.map(|after| after.root());

@@ -12,7 +12,7 @@ use crate::fs::{LockedVolume, RepairStep, hfsplus};
 use crate::open::{self, Volume};
 use crate::partition::{Map, Resizable};
 use crate::problem::{Problem, Problems, Severity};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Reason, Result};
 
 const MIB: u64 = 1 << 20;
 /// Least number of bytes by which a disk grows for a full volume.
@@ -86,7 +86,7 @@ impl LayerRepair<'_> {
                 full.message()
             ),
         };
-        let message = || Error::limit(VOLUME, message.clone());
+        let message = || Error::limit(VOLUME, message.clone()).because(Reason::VolumeFull);
         let Some(len) = self.chosen.grow.filter(|&len| is_last && len > from) else {
             return Err(message());
         };

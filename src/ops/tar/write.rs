@@ -48,6 +48,7 @@ pub(crate) struct ArchiveWriter<'a> {
     written: u64,
     /// The error because of which zeros replace a part of the last member's attributes.
     unreadable: Option<Error>,
+    has_failed: bool,
 }
 
 /// A value of a pax record.
@@ -62,6 +63,7 @@ impl<'a> ArchiveWriter<'a> {
             out,
             written: 0,
             unreadable: None,
+            has_failed: false,
         }
     }
 
@@ -83,6 +85,11 @@ impl<'a> ArchiveWriter<'a> {
         self.put(header.as_bytes())?;
         self.written = 0;
         Ok(())
+    }
+
+    /// Returns true if bytes could not be written, so that the archive is incomplete.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Returns the error because of which zeros replace a part of the attributes written since the
@@ -163,7 +170,9 @@ impl<'a> ArchiveWriter<'a> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.out.write_all(bytes).map_err(failed)
+        let written = self.out.write_all(bytes).map_err(failed);
+        self.has_failed |= written.is_err();
+        written
     }
 }
 

@@ -3,6 +3,7 @@
 mod circles;
 mod covered;
 mod imports;
+mod layers;
 mod links;
 mod machine;
 mod owners;
@@ -84,6 +85,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 ///   I/O;
 /// * a type with a lock or an atomic has no fields that other modules of the crate see;
 /// * every on-disk structure names its source;
+/// * the layers of a format belong to its part of an image, by which errors are judged;
 /// * every dependency comes from crates.io;
 /// * messages and names of tests have none of the banned phrases, and no more than three types of a
 ///   crate have one name;
@@ -104,6 +106,7 @@ fn check(files: &[Text], machine: &[String]) -> Vec<Fault> {
     for file in files {
         if file.path.ends_with(".rs") {
             faults.extend(imports::check(file));
+            faults.extend(layers::check(file));
             faults.extend(owners::check(file));
             faults.extend(source::check(file));
             faults.extend(words::check(file));

@@ -74,7 +74,7 @@ impl Conversion {
 /// Fails if these backups cannot be converted: [`Kind::Invalid`] if they are of several machines, on
 /// several volumes, or snapshots already; [`Kind::NotFound`] if none is complete.
 pub fn check_convertible(backups: &Backups) -> Result<()> {
-    Source::new(backups).map(drop)
+    BackupSource::new(backups).map(drop)
 }
 
 /// Converts the complete backups in folders, all of one machine, into snapshots of the first volume of
@@ -90,12 +90,12 @@ pub fn convert(
     target: &Arc<Container>,
     progress: &dyn Progress,
 ) -> Result<Conversion> {
-    let source = Source::new(backups)?;
+    let source = BackupSource::new(backups)?;
     let done = snapshots(target)?;
     source.check_order(&done)?;
     let known = source.known(target, &done)?;
     let opened = ApfsMut::open(target, 1, WriteOptions::default(), &no_key)?;
-    let mut run = Run {
+    let mut run = ConversionRun {
         source: &source,
         to: &opened,
         progress,
@@ -127,11 +127,11 @@ pub fn verify_conversion(
     report: &mut Conversion,
     progress: &dyn Progress,
 ) -> Result<()> {
-    verify::verify(&Source::new(backups)?, target, report, progress)
+    verify::verify(&BackupSource::new(backups)?, target, report, progress)
 }
 
 /// The backups that are converted.
-struct Source<'a> {
+struct BackupSource<'a> {
     fs: Arc<dyn FileSystem>,
     /// In the order of their dates.
     dates: Vec<DateFolder<'a>>,
@@ -165,7 +165,7 @@ impl DateFolder<'_> {
     }
 }
 
-impl<'a> Source<'a> {
+impl<'a> BackupSource<'a> {
     fn new(backups: &'a Backups) -> Result<Self> {
         backups.check_one_machine()?;
         let mut dates = Vec::new();
@@ -244,15 +244,15 @@ impl<'a> Source<'a> {
 }
 
 /// A conversion in progress.
-struct Run<'a> {
-    source: &'a Source<'a>,
+struct ConversionRun<'a> {
+    source: &'a BackupSource<'a>,
     to: &'a ApfsMut,
     progress: &'a dyn Progress,
     known: Known,
     report: Conversion,
 }
 
-impl Run<'_> {
+impl ConversionRun<'_> {
     /// Checks that the target is empty, or the unfinished conversion of the same backups, and
     /// describes the machine.
     fn begin(&mut self, done: usize) -> Result<()> {

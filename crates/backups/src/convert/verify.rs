@@ -10,11 +10,11 @@ use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Result};
 
 use super::objects::{Failed, equal, read_all};
-use super::{Conversion, LAYER, SUFFIX, Source, either, no_key};
+use super::{BackupSource, Conversion, LAYER, SUFFIX, either, no_key};
 
 /// Compares all dates. An object that cannot be read in the source may be absent in the target.
 pub(super) fn verify(
-    source: &Source<'_>,
+    source: &BackupSource<'_>,
     target: &Arc<Container>,
     report: &mut Conversion,
     progress: &dyn Progress,
@@ -26,7 +26,7 @@ pub(super) fn verify(
     for date in &source.dates {
         let snapshot = target.open_volume(1, Some(&date.snapshot()), &no_key)?;
         let folder = snapshot.resolve(&format!("/{}{SUFFIX}", date.date()))?;
-        let comparison = Comparison {
+        let comparison = SnapshotComparison {
             from: &*source.fs,
             to: &snapshot,
             progress,
@@ -38,7 +38,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-struct Comparison<'a> {
+struct SnapshotComparison<'a> {
     from: &'a dyn FileSystem,
     to: &'a dyn FileSystem,
     progress: &'a dyn Progress,
@@ -46,7 +46,7 @@ struct Comparison<'a> {
     report: &'a mut Conversion,
 }
 
-impl Comparison<'_> {
+impl SnapshotComparison<'_> {
     fn run(mut self, path: &str, folder: NodeId, target: Attributes) -> Result<()> {
         let mut ancestors = Ancestors::default();
         let mut ahead = vec![(path.to_owned(), folder, target, 0)];

@@ -4,8 +4,8 @@
 use serde::Serialize;
 
 use super::Experiment;
-use crate::images::{Protocol, STEPS};
-use crate::report::{HOST, ImageKind, Report, Series};
+use crate::images::Protocol;
+use crate::report::{HOST, ImageKind, Report, STEPS, Series};
 use crate::sample::Direction;
 use crate::stats;
 use crate::stats::ratio::{Ratio, RatioVerdict};

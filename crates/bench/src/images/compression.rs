@@ -23,13 +23,11 @@ use crate::contents::Buffer;
 use crate::folder::{clean_up, pause, scratch};
 use crate::noise::SplitMix64;
 use crate::place::CacheState;
-use crate::report::{Compressed, Process, ReadTime, Report, Series};
+use crate::report::{Compressed, Process, ReadTime, Report, STEPS, Series};
 use crate::sample::{Direction, Sample};
 
 /// The compression level, as in afsctool.
 const LEVEL: u8 = 5;
-/// The steps of a series.
-pub(crate) const STEPS: [&str; 2] = ["cold", "warm"];
 /// Block size of a volume in bytes. An attribute is always shorter than it.
 const BLOCK: u64 = 4096;
 

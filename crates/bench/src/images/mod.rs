@@ -9,7 +9,6 @@
 mod active_subject;
 pub mod article;
 mod compression;
-mod compressor;
 mod kind;
 mod nbd;
 mod process;
@@ -24,9 +23,7 @@ use bandsaw::container::Format;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
-pub(crate) use compression::STEPS;
-pub use compressor::Compressor;
-pub(crate) use compressor::STREAMED;
+pub use crate::compressor::Compressor;
 pub use kind::{Kind, Via};
 
 use crate::folder::{clean_up, scratch, seconds_since_1970};

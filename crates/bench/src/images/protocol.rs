@@ -6,7 +6,6 @@ use bandsaw::Result;
 use bandsaw::progress::Progress;
 
 use super::active_subject::ActiveSubject;
-use super::compressor::STREAMED;
 use super::stream::{self, StreamTest};
 use super::subject::Subject;
 use super::{Protocol, space};
@@ -14,7 +13,7 @@ use crate::clock::HostClock;
 use crate::folder::pause;
 use crate::place::CacheState;
 use crate::plan::{Plan, PlannedFile, bytes_of};
-use crate::report::{Compression, Process, Series, Settings, Space};
+use crate::report::{Compression, Process, STREAMED, Series, Settings, Space};
 use crate::sample::Sample;
 
 /// Length in bytes, number and request size of the files of the second load of R5.

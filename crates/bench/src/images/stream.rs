@@ -2,7 +2,6 @@
 //! band sizes: reading, compressing on several threads and writing overlap.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -13,6 +12,7 @@ use bandsaw::sync::Mutex;
 use bandsaw::{Error, Kind as ErrorKind, Result};
 
 use crate::clock::{HostClock, Stopwatch};
+use crate::compressor::Compressor;
 use crate::contents::{Buffer, Contents};
 use crate::place::{CacheState, Place};
 use crate::report::{Compression, Settings};
@@ -415,7 +415,6 @@ fn write(
 
 #[cfg(test)]
 mod tests {
-    use super::compressor::{Compressor, STREAMED};
     use super::*;
     use crate::noise::SplitMix64;
 

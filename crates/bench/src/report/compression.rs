@@ -3,8 +3,7 @@
 use super::scale::Scale;
 use super::style::SeriesStyles;
 use super::svg::{BOTTOM, Chart, LEFT, Plot, RIGHT, TOP};
-use super::{Compressed, Report};
-use crate::images::STEPS;
+use super::{Compressed, Report, STEPS};
 use crate::reference::{self, references};
 
 /// Returns the plots for which the report has data.

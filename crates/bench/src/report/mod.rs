@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use bandsaw::{Error, Kind, Result};
 
-use crate::images::{Compressor, STREAMED};
+use crate::compressor::Compressor;
 use crate::machine::Machine;
 use crate::place::{CacheState, Caches};
 use crate::plan::Plan;
@@ -32,6 +32,10 @@ use crate::stats::{self, Summary};
 pub const SCHEMA: u32 = 1;
 /// Name of the series that the others are compared with.
 pub const HOST: &str = "host";
+/// Steps of a series that reads compressed files.
+pub(crate) const STEPS: [&str; 2] = ["cold", "warm"];
+/// Step of the stream test at which the size of an image is noted: it has both files.
+pub(crate) const STREAMED: &str = "streamed";
 
 /// Results of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

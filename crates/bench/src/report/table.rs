@@ -4,8 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{HOST, HostComparison, ReadTime, Report, Series};
-use crate::images::STEPS;
+use super::{HOST, HostComparison, ReadTime, Report, STEPS, Series};
 use crate::place::CacheState;
 use crate::reference::references;
 use crate::sample::Direction;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bandsaw::address::ImagePath;
 use bandsaw::device::Access;
+use bandsaw::error::ImagePart;
 use bandsaw::open::{self, Conclusion, Contents, Examination};
 use bandsaw::ops::describe::{CheckInfo, ProblemInfo};
 use bandsaw::problem::{Problems, Severity};
@@ -206,7 +207,7 @@ fn remedy(found: &Examination, path: &ImagePath) -> String {
         return "copy the image again from its source: no repair brings back its missing end"
             .to_owned();
     }
-    if damage.all(|problem| problem.error.layer().starts_with("apfs")) {
+    if damage.all(|problem| problem.error.image_part() == ImagePart::Apfs) {
         return format!(
             "run `bandsaw repair --dry-run {path}` to find the newest undamaged checkpoint; APFS \
              cannot be repaired in place"

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::container::{ContainerKind, Format};
 use bandsaw::crypt::{Encryption, Secret};
 use bandsaw::decision::Undecided;
+use bandsaw::error::ImagePart;
 use bandsaw::open::Image;
 use bandsaw::ops::convert::{ConvertOptions, CopyCounts, convert, resume, stream};
 use bandsaw::ops::describe::ImageInfo;
@@ -408,10 +409,12 @@ impl Convert {
 
     pub(super) fn advise(&self, error: Error) -> Failure {
         match error.kind() {
-            Kind::Corrupt if error.layer() == "udif" && self.no_verify => {
-                Failure::from(error).hint(COPY_AGAIN)
+            Kind::Corrupt if error.image_part() == ImagePart::Udif => {
+                Failure::from(error).hint(match self.no_verify {
+                    true => COPY_AGAIN,
+                    false => VERIFY_HINT,
+                })
             }
-            Kind::Corrupt if error.layer() == "udif" => Failure::from(error).hint(VERIFY_HINT),
             Kind::Cancelled if self.resume => {
                 Failure::from(error).hint("run the command again to resume")
             }

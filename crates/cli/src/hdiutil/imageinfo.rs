@@ -154,7 +154,7 @@ fn facts(call: &Call, image: &Image) -> Outcome<Vec<(&'static str, Plist)>> {
     let format = image.format();
     let is_encrypted = is_encrypted(image);
     let is_packed = format.is_udif() && format.code() != "UDRO";
-    let place = Place::of(image);
+    let place = ImageLocation::of(image);
     let properties = dictionary([
         ("Checksummed", yes(format.is_udif())),
         (
@@ -253,7 +253,7 @@ fn sizes(image: &Image) -> Plist {
 }
 
 /// Returns the paths of the files of a disk in parts, or that of the image.
-fn segments(call: &Call, image: &Image, place: &Place) -> Vec<Plist> {
+fn segments(call: &Call, image: &Image, place: &ImageLocation) -> Vec<Plist> {
     let count = image.udif().map_or(1, |udif| udif.segment().count.max(1));
     let first = Path::new(call.image());
     let first = first.canonicalize().unwrap_or_else(|_| first.to_owned());
@@ -266,13 +266,13 @@ fn segments(call: &Call, image: &Image, place: &Place) -> Vec<Plist> {
 }
 
 /// The place of an image.
-struct Place {
+struct ImageLocation {
     path: String,
     name: String,
     url: String,
 }
 
-impl Place {
+impl ImageLocation {
     fn of(image: &Image) -> Self {
         let shown = redacted(&image.path().to_string_lossy()).to_string();
         if shown.contains("://") {

@@ -1,5 +1,6 @@
 //! The error type of the library: its kind, the layer, the place in it, and what was expected.
 
+mod image_part;
 mod redact;
 mod shown;
 
@@ -7,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use image_part::ImagePart;
 pub use redact::{Secrets, redacted};
 pub use shown::{is_deceptive, shown};
 
@@ -159,6 +161,8 @@ reasons! {
     NotAnArchive = "not-an-archive",
     /// The computer runs on battery power, which was not permitted.
     OnBattery = "on-battery",
+    /// The volume or its container has no room for the change, or for a repair.
+    VolumeFull = "volume-full",
 }
 
 /// A place in a layer where an error occurred.
@@ -419,6 +423,11 @@ impl Error {
     /// Returns the layer or structure that reported the error.
     pub fn layer(&self) -> &'static str {
         self.0.layer
+    }
+
+    /// Returns the part of an image to which that layer belongs.
+    pub fn image_part(&self) -> ImagePart {
+        ImagePart::of_layer(self.0.layer)
     }
 
     /// Returns the place in that layer.

@@ -12,9 +12,6 @@ use bandsaw::{Error, Result};
 
 use crate::LAYER;
 
-/// Owner and group of folders whose own are unknown: macOS's "unknown".
-const UNKNOWN_OWNER: u32 = 99;
-
 /// Files in folders.
 #[derive(Debug)]
 pub(super) struct BatchFileSystem {
@@ -113,25 +110,7 @@ impl BatchFileSystem {
 
 /// Returns the attributes of a folder of which nothing but the name is known.
 pub(super) fn folder_attributes(node: usize) -> Attributes {
-    Attributes {
-        id: NodeId(node as u64),
-        kind: FileKind::Folder,
-        size: 0,
-        allocated: 0,
-        resource_size: 0,
-        mode: 0o755,
-        uid: UNKNOWN_OWNER,
-        gid: UNKNOWN_OWNER,
-        links: 1,
-        device: 0,
-        flags: 0,
-        created: None,
-        modified: None,
-        changed: None,
-        accessed: None,
-        backed_up: None,
-        has_xattrs: false,
-    }
+    Attributes::plain(NodeId(node as u64), FileKind::Folder)
 }
 
 impl FileSystem for BatchFileSystem {

@@ -53,7 +53,7 @@ pub fn recover(
     };
     if which.is_some() {
         let (volume, number) = image.volume_and_number(which)?;
-        let place = Place {
+        let place = VolumePlace {
             partition: volume.partition,
             start: volume.range.start,
             size: volume.range.end - volume.range.start,
@@ -66,7 +66,7 @@ pub fn recover(
         };
     }
     for volume in image.volumes() {
-        let place = Place {
+        let place = VolumePlace {
             partition: volume.partition,
             start: volume.range.start,
             size: volume.range.end - volume.range.start,
@@ -111,7 +111,7 @@ fn unsupported(format: &str) -> Error {
 }
 
 /// The place of a volume on the disk.
-struct Place {
+struct VolumePlace {
     partition: Option<u32>,
     start: u64,
     size: u64,
@@ -130,7 +130,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn entry(&mut self, place: &Place, file_system: &str) -> VolumeEntry {
+    fn entry(&mut self, place: &VolumePlace, file_system: &str) -> VolumeEntry {
         self.count += 1;
         VolumeEntry {
             volume: self.count,
@@ -150,7 +150,7 @@ impl Search<'_> {
     }
 
     /// Reports a volume that cannot be searched.
-    fn failed(&mut self, place: &Place, file_system: &str, error: &Error) -> Result<()> {
+    fn failed(&mut self, place: &VolumePlace, file_system: &str, error: &Error) -> Result<()> {
         let mut entry = self.entry(place, file_system);
         entry.damaged = true;
         entry.problems.push(ErrorInfo::new(error));
@@ -158,7 +158,7 @@ impl Search<'_> {
     }
 
     fn lost(&mut self, lost: &LostVolume) -> Result<()> {
-        let place = Place {
+        let place = VolumePlace {
             partition: None,
             start: lost.range.start,
             size: lost.range.end - lost.range.start,
@@ -176,7 +176,7 @@ impl Search<'_> {
         }
     }
 
-    fn hfs_plus(&mut self, device: Arc<dyn BlockDevice>, place: &Place) -> Result<()> {
+    fn hfs_plus(&mut self, device: Arc<dyn BlockDevice>, place: &VolumePlace) -> Result<()> {
         let recovery = HfsPlusRecovery::open(device)?;
         let mut entry = self.entry(place, "HFS+");
         if let Some(info) = recovery.volume() {
@@ -202,7 +202,7 @@ impl Search<'_> {
     fn container(
         &mut self,
         container: &Arc<Container>,
-        place: &Place,
+        place: &VolumePlace,
         number: Option<u32>,
     ) -> Result<()> {
         let keys = self.keys;

@@ -9,6 +9,7 @@ mod findings;
 pub(crate) mod fixture;
 mod name;
 mod owners;
+pub(crate) mod plan;
 mod table;
 #[cfg(test)]
 mod tests;

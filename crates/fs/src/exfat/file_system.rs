@@ -18,8 +18,7 @@ use super::layout::{
 use super::{ExFatVolume, LAYER, free_map, missing};
 use crate::clusters::{ClusterContents, DirectoryPlace, ENTRY_LEN};
 use crate::{
-    Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_HIDDEN, UF_IMMUTABLE, UNKNOWN_OWNER,
-    VolumeInfo,
+    Attributes, Entry, FileKind, FileSystem, Fork, NodeId, UF_HIDDEN, UF_IMMUTABLE, VolumeInfo,
 };
 
 /// Number of the root directory.
@@ -176,34 +175,8 @@ impl ExFatVolume {
             created: timestamp(file.created, file.created_hundredths, file.created_zone),
             modified: timestamp(file.modified, file.modified_hundredths, file.modified_zone),
             accessed: timestamp(file.accessed, 0, file.accessed_zone),
-            ..plain(described.kind())
+            ..Attributes::plain(ROOT, described.kind())
         })
-    }
-}
-
-/// Returns the attributes of an object without any of its own.
-fn plain(kind: FileKind) -> Attributes {
-    Attributes {
-        id: ROOT,
-        kind,
-        size: 0,
-        allocated: 0,
-        resource_size: 0,
-        mode: match kind {
-            FileKind::Folder => 0o755,
-            _ => 0o644,
-        },
-        uid: UNKNOWN_OWNER,
-        gid: UNKNOWN_OWNER,
-        links: 1,
-        device: 0,
-        flags: 0,
-        created: None,
-        modified: None,
-        changed: None,
-        accessed: None,
-        backed_up: None,
-        has_xattrs: false,
     }
 }
 
@@ -257,7 +230,7 @@ impl FileSystem for ExFatVolume {
         Ok(Attributes {
             size: self.count(&self.root)?,
             allocated: self.boot.cluster_size,
-            ..plain(FileKind::Folder)
+            ..Attributes::plain(ROOT, FileKind::Folder)
         })
     }
 

@@ -16,7 +16,7 @@ use super::{FatVolume, LAYER, free_map, missing};
 use crate::clusters::{ClusterContents, DirectoryPlace, ENTRY_LEN, same_but_case};
 use crate::{
     Attributes, Entry, FileKind, FileSystem, Fork, FreeMap, NodeId, UF_HIDDEN, UF_IMMUTABLE,
-    UNKNOWN_OWNER, VolumeInfo,
+    VolumeInfo,
 };
 
 /// Number of the root directory.
@@ -103,37 +103,14 @@ impl FatVolume {
             created,
             modified,
             accessed,
-            ..plain(match is_folder {
-                true => FileKind::Folder,
-                false => FileKind::File,
-            })
+            ..Attributes::plain(
+                ROOT,
+                match is_folder {
+                    true => FileKind::Folder,
+                    false => FileKind::File,
+                },
+            )
         })
-    }
-}
-
-/// Returns the attributes of an object without any of its own.
-fn plain(kind: FileKind) -> Attributes {
-    Attributes {
-        id: ROOT,
-        kind,
-        size: 0,
-        allocated: 0,
-        resource_size: 0,
-        mode: match kind {
-            FileKind::Folder => 0o755,
-            _ => 0o644,
-        },
-        uid: UNKNOWN_OWNER,
-        gid: UNKNOWN_OWNER,
-        links: 1,
-        device: 0,
-        flags: 0,
-        created: None,
-        modified: None,
-        changed: None,
-        accessed: None,
-        backed_up: None,
-        has_xattrs: false,
     }
 }
 
@@ -186,7 +163,7 @@ impl FileSystem for FatVolume {
                 Width::Fat32 => allocated,
                 _ => 0,
             },
-            ..plain(FileKind::Folder)
+            ..Attributes::plain(ROOT, FileKind::Folder)
         })
     }
 

@@ -7,7 +7,7 @@ use super::layout::{FILE_LOCKED, FINDER_INVISIBLE, LAYER, Object, cnid, timestam
 use super::{HfsVolume, names};
 use crate::{
     Attributes, Entry, FINDER_INFO, FileKind, FileSystem, Fork, NodeId, RESOURCE_FORK, UF_HIDDEN,
-    UF_IMMUTABLE, UNKNOWN_OWNER, VolumeInfo,
+    UF_IMMUTABLE, VolumeInfo,
 };
 use bandsaw_core::device::{BlockDevice, Memory};
 use bandsaw_core::{Error, Result};
@@ -104,23 +104,10 @@ impl FileSystem for HfsVolume {
 fn attributes(object: &Object) -> Attributes {
     let dates = object.dates();
     let mut attributes = Attributes {
-        id: NodeId(object.id().into()),
-        kind: FileKind::Folder,
-        size: 0,
-        allocated: 0,
-        resource_size: 0,
-        mode: 0o755,
-        uid: UNKNOWN_OWNER,
-        gid: UNKNOWN_OWNER,
-        links: 1,
-        device: 0,
-        flags: 0,
         created: timestamp(dates.create),
         modified: timestamp(dates.modify),
-        changed: None,
-        accessed: None,
         backed_up: timestamp(dates.backup),
-        has_xattrs: false,
+        ..Attributes::plain(NodeId(object.id().into()), FileKind::Folder)
     };
     if object.finder_flags() & FINDER_INVISIBLE != 0 {
         attributes.flags |= UF_HIDDEN;

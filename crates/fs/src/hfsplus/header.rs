@@ -66,6 +66,23 @@ pub fn probe_front(device: &dyn BlockDevice) -> Result<Option<FoundHeader>> {
     Ok(signed(&read_structure(device, HEADER_OFFSET)?))
 }
 
+/// Returns the format that the signature of a volume states which begins at `start`, even if nothing
+/// else of its header is valid. A wrapper is not distinguished from HFS.
+pub fn signature_at(device: &dyn BlockDevice, start: u64) -> Result<Option<FoundHeader>> {
+    let mut signature = [0; 2];
+    let at = start.saturating_add(HEADER_OFFSET);
+    if device.info().len < at.saturating_add(signature.len() as u64) {
+        return Ok(None);
+    }
+    device.read_at(at, &mut signature)?;
+    Ok(match u16::from_be_bytes(signature) {
+        SIGNATURE_HFS_PLUS => Some(FoundHeader::HfsPlus),
+        SIGNATURE_HFSX => Some(FoundHeader::Hfsx),
+        SIGNATURE_HFS => Some(FoundHeader::Hfs),
+        _ => None,
+    })
+}
+
 /// Returns the format of the volume, judging only by the alternate header at the end of `device`,
 /// which may be left over from a former volume. It must state the length of `device`, because the
 /// end of a disk with a damaged partition map holds the alternate header of the last partition.

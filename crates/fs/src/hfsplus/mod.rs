@@ -56,7 +56,7 @@ pub use self::check::check_within;
 #[cfg(feature = "testing")]
 pub use self::check::corruptions::damaged;
 pub use self::free::HfsPlusFree;
-pub use self::header::{FoundHeader as Probed, probe, probe_copy, probe_front};
+pub use self::header::{FoundHeader as Probed, probe, probe_copy, probe_front, signature_at};
 pub use self::header::{last_change, move_alternate, stated_len, volume_around};
 #[cfg(feature = "testing")]
 pub use self::journal::{add_journal, reseal_journal, sample_journals};

@@ -4,6 +4,7 @@
 mod block_set;
 mod judge;
 mod masked;
+pub(crate) mod paths;
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +14,7 @@ pub(crate) use block_set::BlockSet;
 pub(crate) use judge::{FileRun, Judge};
 pub(crate) use masked::Masked;
 
-use crate::{Attributes, FileKind, Fork, NodeId, UNKNOWN_OWNER};
+use crate::{Attributes, Fork};
 use bandsaw_core::Result;
 use bandsaw_core::decmpfs::{self, Compression};
 use bandsaw_core::device::{BlockDevice, Memory};
@@ -243,29 +244,6 @@ impl RecoveredFile {
 pub(crate) fn apply_compression(attributes: &mut Attributes, value: &[u8]) {
     if let Some(compression) = Compression::parse(value) {
         (attributes.size, attributes.resource_size) = (compression.size, 0);
-    }
-}
-
-/// Returns the attributes of a file of which nothing but its number is known.
-pub(crate) fn unknown_attributes(id: u64) -> Attributes {
-    Attributes {
-        id: NodeId(id),
-        kind: FileKind::File,
-        size: 0,
-        allocated: 0,
-        resource_size: 0,
-        mode: 0o644,
-        uid: UNKNOWN_OWNER,
-        gid: UNKNOWN_OWNER,
-        links: 1,
-        device: 0,
-        flags: 0,
-        created: None,
-        modified: None,
-        changed: None,
-        accessed: None,
-        backed_up: None,
-        has_xattrs: false,
     }
 }
 

@@ -347,6 +347,7 @@ _BY_REASON: dict[str, type[Error]] = {
     "layers_changed": LayersChanged,
     "not_an_archive": NotAnArchive,
     "on_battery": OnBattery,
+    "volume_full": NoSpace,
     "wrong_volume_key": WrongVolumeKey,
 }
 
@@ -413,8 +414,6 @@ def _build(
         found = _BY_KIND.get(kind, Error)
         if kind == "conflict" and "already exists" in message:
             found = Exists
-        elif kind == "limit" and (message.endswith(" is full") or message.startswith("not enough room:")):
-            found = NoSpace
         elif kind == "io":
             found = _io_class(errno)
     if issubclass(found, OSError):

@@ -125,7 +125,7 @@ pub fn scrub(
     let (record, resumed) = Record::begin(bundle, options.accept)?;
     let unchanged_volumes =
         options.transactions.is_some() && record.transactions.as_deref() == options.transactions;
-    let run = Run {
+    let run = ScrubRun {
         bundle,
         options,
         unchanged_volumes,
@@ -188,7 +188,7 @@ struct State {
     unrecorded: u64,
 }
 
-struct Run<'a> {
+struct ScrubRun<'a> {
     bundle: &'a BundleFolder,
     options: &'a ScrubOptions<'a>,
     /// True if no volume had a transaction since the last complete run.
@@ -197,7 +197,7 @@ struct Run<'a> {
     state: Mutex<State>,
 }
 
-impl Run<'_> {
+impl ScrubRun<'_> {
     fn read(&self, listing: &Listing, progress: &dyn Progress) -> Result<()> {
         let todo: Vec<(&String, &Identity)> = {
             let state = self.state.lock();

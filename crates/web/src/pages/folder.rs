@@ -63,13 +63,13 @@ impl Order {
 
 /// The place of an entry in an order: two entries of a folder never have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct SortKey {
     number: i128,
     folded: String,
     name: String,
 }
 
-impl Place {
+impl SortKey {
     fn of(order: Order, at: u64, entry: &Entry) -> Self {
         let attributes = &entry.attributes;
         let number = match order {
@@ -115,7 +115,7 @@ impl Place {
 
 /// An entry with its place, which alone is compared.
 struct Placed {
-    place: Place,
+    place: SortKey,
     entry: Entry,
     is_reversed: bool,
 }
@@ -167,7 +167,7 @@ fn read(
     folder: &Attributes,
     asked: Option<Order>,
     is_reversed: bool,
-    after: Option<&Place>,
+    after: Option<&SortKey>,
 ) -> LibraryResult<Listing> {
     let is_unsorted = asked.is_none() && folder.size > SORTED;
     let order = asked.unwrap_or(if is_unsorted {
@@ -181,13 +181,13 @@ fn read(
     let (mut at, mut has_more) = (0_u64, false);
     fs.list(folder.id, &mut |entry| {
         at += 1;
-        let is_before = |place: &Place| match after {
+        let is_before = |place: &SortKey| match after {
             None => false,
             Some(after) if is_reversed => place >= after,
             Some(after) => place <= after,
         };
         if order == Order::Stored {
-            let place = Place::of(order, at, &entry);
+            let place = SortKey::of(order, at, &entry);
             if is_before(&place) {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -203,7 +203,7 @@ fn read(
             return Ok(ControlFlow::Continue(()));
         }
         let placed = Placed {
-            place: Place::of(order, at, &entry),
+            place: SortKey::of(order, at, &entry),
             entry,
             is_reversed,
         };
@@ -247,7 +247,7 @@ pub(crate) async fn folder(State(app): State<Arc<App>>, visit: Visit) -> Result<
         }
         let asked = shown.query.text("sort").and_then(Order::parse);
         let is_reversed = shown.query.text("down").is_some();
-        let after = Place::parse(&shown.query);
+        let after = SortKey::parse(&shown.query);
         let listing = read(&*fs, &folder, asked, is_reversed, after.as_ref()).map_err(refused)?;
         image.check().map_err(refused)?;
         Ok(html! {
@@ -321,7 +321,7 @@ fn tools(target: &Target) -> Markup {
 
 fn drawn(listing: &Listing, target: &Target) -> Markup {
     let sort = listing.order.text();
-    let link = |place: Option<&Place>| {
+    let link = |place: Option<&SortKey>| {
         let mut more: Vec<(&str, &[u8])> = vec![("sort", sort.as_bytes())];
         if listing.is_reversed {
             more.push(("down", b"1"));

@@ -27,7 +27,7 @@ use crate::{text, upload};
 const PIECE: usize = 512 << 10;
 
 /// The place of an uploaded file.
-enum Place {
+enum UploadTarget {
     Folder(usize),
     Volume(Target),
 }
@@ -47,12 +47,12 @@ pub(crate) async fn upload(
     }
     let replaces = query.text("replace") == Some("1");
     let place = match query.number("into") {
-        Some(number) => Place::Folder(usize::try_from(number).unwrap_or(usize::MAX)),
-        None => Place::Volume(Target::parse(query)?),
+        Some(number) => UploadTarget::Folder(usize::try_from(number).unwrap_or(usize::MAX)),
+        None => UploadTarget::Volume(Target::parse(query)?),
     };
     let is_allowed = match &place {
-        Place::Folder(number) => app.uploads.paths().nth(*number).is_some(),
-        Place::Volume(_) => app.permissions.changes && app.uploads.paths().next().is_some(),
+        UploadTarget::Folder(number) => app.uploads.paths().nth(*number).is_some(),
+        UploadTarget::Volume(_) => app.permissions.changes && app.uploads.paths().next().is_some(),
     };
     if !is_allowed {
         return Err(refused(StatusCode::FORBIDDEN, text::NO_UPLOADS));
@@ -71,10 +71,10 @@ pub(crate) async fn upload(
         .ok_or_else(Refusal::busy)?;
     let body = request.into_body();
     let next = match place {
-        Place::Folder(number) => {
+        UploadTarget::Folder(number) => {
             into_folder(&app, visitor(&visit, peer), number, name, replaces, body).await?
         }
-        Place::Volume(target) => {
+        UploadTarget::Volume(target) => {
             let file = NewFile {
                 volume: target.volume()?.clone(),
                 folder: target.path.clone(),

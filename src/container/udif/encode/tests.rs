@@ -165,13 +165,12 @@ fn tables_are_laid_out_as_hdiutil_does() {
 #[test]
 fn a_disk_without_a_map_is_one_table() {
     let disk = Memory::zeros(2 * MIB);
-    disk.write_at(1024, b"H+").unwrap();
     let bytes = encoded(&disk, Format::Ulfo);
     let image = open(&bytes);
     let table = &image.resources()[0];
     assert_eq!(
         (table.id.as_str(), table.name.as_str()),
-        ("0", "whole disk (Apple_HFS : 0)")
+        ("0", "whole disk (unknown partition : 0)")
     );
     assert_eq!(table.data[0x24..0x28], (-2i32).to_be_bytes());
     assert_eq!(

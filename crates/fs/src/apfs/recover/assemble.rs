@@ -18,9 +18,9 @@ use crate::apfs::store::Store;
 use crate::apfs::stream::{StoredRun, Stream, StreamRun};
 use crate::recovered::{
     Certainty, FileRun, FoundContents, Judge, LossReason, LostRange, Masked, RecordSource,
-    RecoveredFile, join, unknown_attributes,
+    RecoveredFile, join,
 };
-use crate::{FileKind, Fork, UF_COMPRESSED};
+use crate::{Attributes, FileKind, Fork, NodeId, UF_COMPRESSED};
 use bandsaw_core::Result;
 use bandsaw_core::decmpfs::Compression;
 use bandsaw_core::device::BlockDevice;
@@ -161,7 +161,7 @@ impl Assembler<'_> {
         let name = String::from_utf8_lossy(name).into_owned();
         let (folder, is_orphan) = paths.folder(key.id.0, reader);
         Some(RecoveredFile {
-            attributes: unknown_attributes(record.id()),
+            attributes: Attributes::plain(NodeId(record.id()), FileKind::File),
             path: join(&folder, &name),
             is_orphan,
             is_earlier_version: false,

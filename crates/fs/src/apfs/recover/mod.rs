@@ -13,7 +13,6 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::assemble::Assembler;
@@ -25,10 +24,11 @@ use self::paths::FolderPaths;
 use self::records::FoundRecords;
 use super::cipher::VolumeCipher;
 use super::container::Container;
-use super::layout::{Paddr, VolumeRaw, Xid};
+use super::layout::{FileId, Paddr, VolumeRaw, Xid};
 use super::names::NameRules;
 use super::volume::{Apfs, OpenState};
 use crate::free::FreeMap;
+use crate::recovered::paths::KnownPaths;
 use crate::recovered::{BlockSet, Judge};
 use crate::{LockedVolume, RecoveredFile, RecoverySummary, VolumeKey};
 use bandsaw_core::device::{ExtentKind, is_zero};
@@ -326,7 +326,7 @@ impl VolumeToSearch {
         let mut paths = FolderPaths {
             live: tree.zip(search.live.as_ref()),
             found: &search.found,
-            known: HashMap::new(),
+            known: KnownPaths::new(FileId::ROOT.0),
         };
         let mut reader = NodeReader {
             store,

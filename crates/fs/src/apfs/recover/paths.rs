@@ -1,77 +1,45 @@
-//! FolderPaths of files that do not exist any more, through folders that do, and through those that were found.
-
-use std::collections::HashMap;
-use std::sync::Arc;
+//! Paths of files that do not exist any more, through folders that do, and through those that were found.
 
 use super::live::LiveObjects;
 use super::nodes::NodeReader;
 use super::records::{FoundRecord, FoundRecords};
 use crate::apfs::btree::{Key, Tree};
 use crate::apfs::layout::{FileId, InodeRaw, RecordKey, inode_field, record_type, until_nul};
-use crate::recovered::{ORPHANS, join};
+use crate::recovered::paths::{FolderPath, KnownPaths};
 
-/// Largest number of folders of a path.
-const MAX_DEPTH: usize = 512;
-/// Largest length of a path in bytes; the rest of a longer one counts as unknown.
-const MAX_PATH: usize = 1 << 16;
-/// Number of paths in memory.
-const KEPT: usize = 4096;
 /// Largest number of states of an inode among which the one to use is chosen.
 const MAX_STATES: usize = 64;
-
-/// The path of a folder, empty for the root, and true if one of its folders is unknown.
-pub(super) type FolderPath = (Arc<str>, bool);
 
 /// Resolves paths of folders.
 pub(super) struct FolderPaths<'a> {
     pub(super) live: Option<(&'a Tree, &'a LiveObjects)>,
     pub(super) found: &'a FoundRecords,
-    pub(super) known: HashMap<u64, FolderPath>,
+    pub(super) known: KnownPaths<u64>,
 }
 
 impl FolderPaths<'_> {
     /// Returns the path of a folder.
     pub(super) fn folder(&mut self, id: u64, reader: &mut NodeReader<'_>) -> FolderPath {
-        let mut names: Vec<(u64, String)> = Vec::new();
-        let (mut at, mut len) = (id, 0);
-        let (mut path, is_orphan) = loop {
-            if at == FileId::ROOT.0 {
-                break (String::new(), false);
-            }
-            if let Some((path, is_orphan)) = self.known.get(&at) {
-                break (path.to_string(), *is_orphan);
-            }
-            let is_cycle = names.len() >= MAX_DEPTH || len > MAX_PATH;
-            match self.parent(at, reader).filter(|_| !is_cycle) {
-                Some((parent, name)) => {
-                    len += name.len() + 1;
-                    names.push((at, name));
-                    at = parent;
-                }
-                None => break (format!("/{ORPHANS}/{at}"), true),
-            }
-        };
-        if self.known.len() + names.len() > KEPT {
-            self.known.clear();
-        }
-        for (id, name) in names.into_iter().rev() {
-            path = join(&path, &name);
-            self.known.insert(id, (path.as_str().into(), is_orphan));
-        }
-        (path.into(), is_orphan)
+        let (live, found) = (self.live, self.found);
+        self.known.folder(id, |id| parent(live, found, id, reader))
     }
+}
 
-    /// Returns the parent and the name of a folder.
-    fn parent(&self, id: u64, reader: &mut NodeReader<'_>) -> Option<(u64, String)> {
-        if let Some((tree, live)) = self.live
-            && live.has(id)
-        {
-            let key = Key::Record(RecordKey::single(FileId(id), record_type::INODE));
-            return tree.get(&key, named).ok()??;
-        }
-        let (_, value) = inode(self.found, id, reader)?;
-        named(&value)
+/// Returns the parent and the name of a folder.
+fn parent(
+    live: Option<(&Tree, &LiveObjects)>,
+    found: &FoundRecords,
+    id: u64,
+    reader: &mut NodeReader<'_>,
+) -> Option<(u64, String)> {
+    if let Some((tree, live)) = live
+        && live.has(id)
+    {
+        let key = Key::Record(RecordKey::single(FileId(id), record_type::INODE));
+        return tree.get(&key, named).ok()??;
     }
+    let (_, value) = inode(found, id, reader)?;
+    named(&value)
 }
 
 /// Returns the parent and the name in an inode.

@@ -21,7 +21,7 @@ use crate::apfs::layout::{
 };
 use crate::build::output::Output;
 use bandsaw_core::device::{BlockDeviceExt, Memory};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 /// Maximum length of a snapshot's name in bytes, which is that of a file.
 const MAX_NAME: usize = 255;
@@ -73,7 +73,7 @@ impl Volume {
         }
         self.begin_empty()?;
         if self.space.free() < self.needed() + BLOCKS {
-            return Err(Error::limit(LAYER, "the volume is full"));
+            return Err(Error::limit(LAYER, "the volume is full").because(Reason::VolumeFull));
         }
         let created = created.map_or(self.date(), nanoseconds);
         let done = self.add_snapshot(name, created, names);

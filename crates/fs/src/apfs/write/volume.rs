@@ -25,7 +25,7 @@ use crate::apfs::volume::Apfs;
 use crate::{FileSystem, LockedVolume, Timestamp, VolumeInfo, VolumeKey};
 use bandsaw_core::device::failed::FailureFlag;
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 /// Number of changed nodes above which a commit is made implicitly.
 const MAX_CHANGED: u64 = 2048;
@@ -279,7 +279,7 @@ impl Volume {
                 0
             };
             if self.space.free() < self.needed() + kept {
-                return Err(Error::limit(LAYER, "the volume is full"));
+                return Err(Error::limit(LAYER, "the volume is full").because(Reason::VolumeFull));
             }
             Ok(done)
         });

@@ -34,13 +34,13 @@ pub(super) struct Directories {
 
 /// Properties of all entries.
 #[derive(Debug)]
-pub(super) struct Style {
+pub(super) struct EntryStyle {
     /// The bitmap and the up-case table.
     pub(super) structures: [EntryRaw; 2],
     pub(super) latest: Option<Timestamp>,
 }
 
-impl Style {
+impl EntryStyle {
     fn date(&self, date: Timestamp) -> Timestamp {
         self.latest.map_or(date, |latest| date.min(latest))
     }
@@ -116,7 +116,7 @@ impl Directories {
         &self,
         tree: &Tree,
         laid: &LaidOut,
-        style: &Style,
+        style: &EntryStyle,
         device: &dyn BlockDevice,
     ) -> Result<()> {
         let (children, first) = &self.children;
@@ -147,7 +147,7 @@ impl Directories {
         tree: &Tree,
         node: u32,
         laid: &LaidOut,
-        style: &Style,
+        style: &EntryStyle,
     ) -> Result<()> {
         let source = &tree.nodes[node as usize];
         let units: Vec<u16> = source.name.encode_utf16().collect();

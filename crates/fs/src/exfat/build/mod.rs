@@ -16,15 +16,14 @@ use super::layout::{
     entry, table_sum,
 };
 use super::upcase::UpcaseTable;
+use crate::Timestamp;
 use crate::bitmap::set_bits;
 use crate::build::output::Output;
-use crate::build::{blank, filling};
 use crate::clusters::FIRST;
-use crate::clusters::build::{Allotment, PlacedFiles, check_tree, clusters_of};
-use crate::source::{SourceKind, Tree};
-use crate::{NewVolumeInfo, PlacedContents, Timestamp, VolumePlan};
+use crate::clusters::build::{Allotment, check_tree, clusters_of};
+use crate::clusters::plan::{ClusterPlan, LaidOutClusters};
+use crate::source::Tree;
 use bandsaw_core::device::BlockDevice;
-use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
 use bandsaw_core::{Error, Result};
 
@@ -82,117 +81,6 @@ impl ExFatPlan {
         ]
     }
 
-    /// Returns the parts of a volume. Fails if it is too small.
-    fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
-        let geometry = ExFatGeometry::new(len, sector, self.wanted_cluster())?;
-        let needs = self.needs(&geometry);
-        let needed = needs.into_iter().fold(0, u64::saturating_add);
-        if needed > geometry.clusters {
-            let message = format!(
-                "no room: the files need {needed} clusters of {} bytes, a volume of {len} bytes has \
-                 {}",
-                geometry.cluster_size, geometry.clusters
-            );
-            return Err(Error::limit(LAYER, message));
-        }
-        let [bitmap, upcase, _] = needs;
-        let lens = self.directories.lens(geometry.cluster_size);
-        let own = FIRST + bitmap + upcase;
-        let allotment = Allotment::new(&self.tree, &lens, geometry.cluster_size, own);
-        Ok(LaidOut {
-            geometry,
-            lens,
-            allotment,
-            upcase: FIRST + bitmap,
-            own,
-        })
-    }
-
-    /// Returns the least length that holds the files, plus `room` of that length.
-    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
-        const SECTOR: u64 = 512;
-        let mut len = geometry::MIN_LEN.max(self.wanted_cluster().unwrap_or(0).saturating_mul(8));
-        loop {
-            let geometry = ExFatGeometry::new(len, SECTOR, self.wanted_cluster())?;
-            let needed = self
-                .needs(&geometry)
-                .into_iter()
-                .fold(0, u64::saturating_add);
-            let missing = needed.saturating_sub(geometry.clusters);
-            if missing == 0 {
-                break;
-            }
-            len = missing
-                .checked_mul(geometry.cluster_size)
-                .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
-                .ok_or_else(|| {
-                    Error::limit(LAYER, "the files need a volume of more than 2^64 bytes")
-                })?;
-        }
-        let wanted = (len + room(len)).next_multiple_of(4096);
-        // The larger volume has larger clusters, in which the files may need more.
-        match self.lay_out(wanted, SECTOR) {
-            Ok(_) => Ok(wanted),
-            Err(_) if wanted > len => Ok(len),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn write_metadata(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<()> {
-        let LaidOut {
-            geometry,
-            allotment,
-            ..
-        } = laid;
-        // Bits and entries of clusters in use, which are the first ones.
-        let used = allotment.end - FIRST;
-        let bitmap_len = geometry.clusters.div_ceil(8);
-        let mut out = Output::new(device, geometry.offset(FIRST));
-        let mut rest = used;
-        while rest > 0 {
-            let count = rest.min(8 << 16);
-            let mut bits = vec![0; to_usize(count.div_ceil(8))];
-            set_bits(&mut bits, 0..to_usize(count));
-            out.append(&bits)?;
-            rest -= count;
-        }
-        out.seek(geometry.offset(laid.upcase))?;
-        out.append(&self.upcase)?;
-        out.flush()?;
-        // Only the volume's own structures are linked. The root folder is the first of the tree.
-        let root = u64::from(allotment.first.first().copied().unwrap_or_default());
-        let root_len = laid.lens.first().copied().unwrap_or_default();
-        let root_end = root + root_len.div_ceil(geometry.cluster_size);
-        out.seek(u64::from(TABLE_SECTOR) * geometry.sector)?;
-        out.append(&0xFFFF_FFF8_u32.to_le_bytes())?;
-        out.append(&u32::MAX.to_le_bytes())?;
-        for clusters in [FIRST..laid.upcase, laid.upcase..laid.own, root..root_end] {
-            for next in clusters.start + 1..clusters.end {
-                out.append(&narrow::<u32>(next).to_le_bytes())?;
-            }
-            out.append(&u32::MAX.to_le_bytes())?;
-        }
-        out.flush()?;
-        let structure = |kind, first: u64, len: u64| EntryRaw {
-            kind,
-            first: narrow::<u32>(first).into(),
-            len: len.into(),
-            ..EntryRaw::new_zeroed()
-        };
-        let bitmap = structure(entry::BITMAP, FIRST, bitmap_len);
-        let mut upcase = structure(entry::UPCASE, laid.upcase, self.upcase.len() as u64);
-        upcase.set_upcase_sum(table_sum(&self.upcase));
-        let style = directories::Style {
-            structures: [bitmap, upcase],
-            latest: self.options.latest,
-        };
-        self.directories.write(&self.tree, laid, &style, device)?;
-        let region = self.boot_region(laid);
-        device.write_at(REGION_SECTORS * geometry.sector, &region)?;
-        let (_, others) = region.split_at(to_usize(geometry.sector));
-        device.write_at(geometry.sector, others)
-    }
-
     /// Returns the sectors of a boot region.
     fn boot_region(&self, laid: &LaidOut) -> Vec<u8> {
         let geometry = &laid.geometry;
@@ -241,52 +129,10 @@ impl ExFatPlan {
             .for_each(|place| place.copy_from_slice(&sum));
         bytes
     }
-
-    /// Writes the boot sector when everything else is durable.
-    fn write_boot_sector(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<NewVolumeInfo> {
-        let geometry = &laid.geometry;
-        device.flush()?;
-        device.write_at(0, &self.boot_region(laid)[..to_usize(geometry.sector)])?;
-        device.flush()?;
-        let folders = |is: bool| {
-            let nodes = self.tree.nodes.iter().skip(1);
-            nodes
-                .filter(|node| (node.kind == SourceKind::Folder) == is)
-                .count() as u64
-        };
-        Ok(NewVolumeInfo {
-            len: device.info().len,
-            block_size: narrow(geometry.cluster_size),
-            files: folders(false),
-            folders: folders(true),
-            free: (geometry.clusters + FIRST - laid.allotment.end) * geometry.cluster_size,
-        })
-    }
-
-    fn lay_out_on(&self, device: &dyn BlockDevice) -> Result<LaidOut> {
-        let info = device.info();
-        info.check_writable(LAYER)?;
-        let sector = u64::from(info.block).max(512);
-        if sector > 4096 {
-            let message = format!("sectors of {sector} bytes are not supported");
-            return Err(Error::unsupported(LAYER, message));
-        }
-        self.lay_out(info.len, sector)
-    }
-
-    fn placed<'a>(&'a self, laid: &LaidOut) -> PlacedFiles<'a> {
-        let geometry = &laid.geometry;
-        PlacedFiles::new(
-            &self.tree,
-            &laid.allotment,
-            geometry.offset(FIRST),
-            geometry.cluster_size,
-        )
-    }
 }
 
 /// The parts of a volume, and the clusters of its files.
-struct LaidOut {
+pub(crate) struct LaidOut {
     geometry: ExFatGeometry,
     /// Lengths of folders in bytes, whole clusters; 0 for files.
     lens: Vec<u64>,
@@ -297,36 +143,133 @@ struct LaidOut {
     own: u64,
 }
 
-impl VolumePlan for ExFatPlan {
-    fn minimum_len(&self) -> Result<u64> {
-        self.len_with(|_| 0)
+impl ClusterPlan for ExFatPlan {
+    const LAYER: &'static str = LAYER;
+    type LaidOut = LaidOut;
+
+    fn tree(&self) -> &Tree {
+        &self.tree
     }
 
-    /// Returns the needed length plus a sixteenth, at least 4 MiB.
-    fn comfortable_len(&self) -> Result<u64> {
-        self.len_with(|least| (least / 16).max(4 << 20))
+    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
+        const SECTOR: u64 = 512;
+        let mut len = geometry::MIN_LEN.max(self.wanted_cluster().unwrap_or(0).saturating_mul(8));
+        loop {
+            let geometry = ExFatGeometry::new(len, SECTOR, self.wanted_cluster())?;
+            let needed = self
+                .needs(&geometry)
+                .into_iter()
+                .fold(0, u64::saturating_add);
+            let missing = needed.saturating_sub(geometry.clusters);
+            if missing == 0 {
+                break;
+            }
+            len = missing
+                .checked_mul(geometry.cluster_size)
+                .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
+                .ok_or_else(|| {
+                    Error::limit(LAYER, "the files need a volume of more than 2^64 bytes")
+                })?;
+        }
+        let wanted = (len + room(len)).next_multiple_of(4096);
+        // The larger volume has larger clusters, in which the files may need more.
+        match self.lay_out(wanted, SECTOR) {
+            Ok(_) => Ok(wanted),
+            Err(_) if wanted > len => Ok(len),
+            Err(error) => Err(error),
+        }
     }
 
-    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<NewVolumeInfo> {
-        let laid = self.lay_out_on(device)?;
-        blank(device, &[0])?;
-        let placed = self.placed(&laid);
-        let range = PlacedContents::range(&placed);
-        progress.stage("write", range.end - range.start);
-        filling::fill(&self.tree, &placed, device, progress, || {
-            self.write_metadata(device, &laid)
-        })?;
-        progress.check()?;
-        self.write_boot_sector(device, &laid)
+    fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
+        let geometry = ExFatGeometry::new(len, sector, self.wanted_cluster())?;
+        let needs = self.needs(&geometry);
+        let needed = needs.into_iter().fold(0, u64::saturating_add);
+        if needed > geometry.clusters {
+            let message = format!(
+                "no room: the files need {needed} clusters of {} bytes, a volume of {len} bytes has \
+                 {}",
+                geometry.cluster_size, geometry.clusters
+            );
+            return Err(Error::limit(LAYER, message));
+        }
+        let [bitmap, upcase, _] = needs;
+        let lens = self.directories.lens(geometry.cluster_size);
+        let own = FIRST + bitmap + upcase;
+        let allotment = Allotment::new(&self.tree, &lens, geometry.cluster_size, own);
+        Ok(LaidOut {
+            geometry,
+            lens,
+            allotment,
+            upcase: FIRST + bitmap,
+            own,
+        })
     }
 
-    fn build_metadata<'a>(
-        &'a self,
-        device: &dyn BlockDevice,
-    ) -> Result<(NewVolumeInfo, Box<dyn PlacedContents + 'a>)> {
-        let laid = self.lay_out_on(device)?;
-        self.write_metadata(device, &laid)?;
-        let built = self.write_boot_sector(device, &laid)?;
-        Ok((built, Box::new(self.placed(&laid))))
+    fn clusters<'a>(&self, laid: &'a LaidOut) -> LaidOutClusters<'a> {
+        LaidOutClusters {
+            allotment: &laid.allotment,
+            start: laid.geometry.offset(FIRST),
+            size: laid.geometry.cluster_size,
+            count: laid.geometry.clusters,
+        }
+    }
+
+    fn write_metadata(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<()> {
+        let LaidOut {
+            geometry,
+            allotment,
+            ..
+        } = laid;
+        // Bits and entries of clusters in use, which are the first ones.
+        let used = allotment.end - FIRST;
+        let bitmap_len = geometry.clusters.div_ceil(8);
+        let mut out = Output::new(device, geometry.offset(FIRST));
+        let mut rest = used;
+        while rest > 0 {
+            let count = rest.min(8 << 16);
+            let mut bits = vec![0; to_usize(count.div_ceil(8))];
+            set_bits(&mut bits, 0..to_usize(count));
+            out.append(&bits)?;
+            rest -= count;
+        }
+        out.seek(geometry.offset(laid.upcase))?;
+        out.append(&self.upcase)?;
+        out.flush()?;
+        // Only the volume's own structures are linked. The root folder is the first of the tree.
+        let root = u64::from(allotment.first.first().copied().unwrap_or_default());
+        let root_len = laid.lens.first().copied().unwrap_or_default();
+        let root_end = root + root_len.div_ceil(geometry.cluster_size);
+        out.seek(u64::from(TABLE_SECTOR) * geometry.sector)?;
+        out.append(&0xFFFF_FFF8_u32.to_le_bytes())?;
+        out.append(&u32::MAX.to_le_bytes())?;
+        for clusters in [FIRST..laid.upcase, laid.upcase..laid.own, root..root_end] {
+            for next in clusters.start + 1..clusters.end {
+                out.append(&narrow::<u32>(next).to_le_bytes())?;
+            }
+            out.append(&u32::MAX.to_le_bytes())?;
+        }
+        out.flush()?;
+        let structure = |kind, first: u64, len: u64| EntryRaw {
+            kind,
+            first: narrow::<u32>(first).into(),
+            len: len.into(),
+            ..EntryRaw::new_zeroed()
+        };
+        let bitmap = structure(entry::BITMAP, FIRST, bitmap_len);
+        let mut upcase = structure(entry::UPCASE, laid.upcase, self.upcase.len() as u64);
+        upcase.set_upcase_sum(table_sum(&self.upcase));
+        let style = directories::EntryStyle {
+            structures: [bitmap, upcase],
+            latest: self.options.latest,
+        };
+        self.directories.write(&self.tree, laid, &style, device)?;
+        let region = self.boot_region(laid);
+        device.write_at(REGION_SECTORS * geometry.sector, &region)?;
+        let (_, others) = region.split_at(to_usize(geometry.sector));
+        device.write_at(geometry.sector, others)
+    }
+
+    fn boot_sector(&self, laid: &LaidOut) -> Vec<u8> {
+        self.boot_region(laid)[..to_usize(laid.geometry.sector)].to_vec()
     }
 }

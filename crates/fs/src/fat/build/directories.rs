@@ -35,13 +35,13 @@ pub(super) struct Directories {
 
 /// Properties of all entries.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Style {
+pub(super) struct EntryStyle {
     pub(super) label: [u8; 11],
     pub(super) created: Timestamp,
     pub(super) latest: Option<Timestamp>,
 }
 
-impl Style {
+impl EntryStyle {
     fn date(&self, date: Timestamp) -> Timestamp {
         self.latest.map_or(date, |latest| date.min(latest))
     }
@@ -149,7 +149,7 @@ impl Directories {
         &self,
         tree: &Tree,
         laid: &LaidOut,
-        style: Style,
+        style: EntryStyle,
         device: &dyn BlockDevice,
     ) -> Result<()> {
         let geometry = &laid.geometry;
@@ -202,7 +202,7 @@ impl Directories {
         tree: &Tree,
         node: u32,
         laid: &LaidOut,
-        style: &Style,
+        style: &EntryStyle,
     ) -> Result<()> {
         let source = &tree.nodes[node as usize];
         let name = &self.names[node as usize];
@@ -238,7 +238,7 @@ impl Directories {
 }
 
 /// Returns an entry without a name and without clusters.
-fn entry(source: &SourceNode, style: &Style) -> ShortEntryRaw {
+fn entry(source: &SourceNode, style: &EntryStyle) -> ShortEntryRaw {
     let flag = |flag: u32, bit: u8| match source.flags & flag {
         0 => 0,
         _ => bit,

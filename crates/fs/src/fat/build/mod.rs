@@ -19,14 +19,13 @@ use super::layout::{
     BOOT_SIGNATURE, BootRaw, EXTENDED_SIGNATURE, ExtendedRaw, INFO_LEAD, INFO_SIGNATURE,
     INFO_TRAIL, InfoRaw, TailRaw,
 };
+use crate::Timestamp;
 use crate::build::output::Output;
-use crate::build::{blank, filling};
 use crate::clusters::FIRST;
-use crate::clusters::build::{Allotment, PlacedFiles, check_tree, clusters_of};
-use crate::source::{SourceKind, Tree};
-use crate::{NewVolumeInfo, PlacedContents, Timestamp, VolumePlan};
+use crate::clusters::build::{Allotment, check_tree, clusters_of};
+use crate::clusters::plan::{ClusterPlan, LaidOutClusters};
+use crate::source::Tree;
 use bandsaw_core::device::BlockDevice;
-use bandsaw_core::progress::Progress;
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Result};
 
@@ -103,89 +102,8 @@ impl FatPlan {
         lens
     }
 
-    /// Returns the parts of a volume, and the lengths of folders in its clusters. Fails if it is too small.
-    fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
-        let geometry = FatGeometry::new(len, sector, self.wanted())?;
-        let lens = self.folder_lens(geometry.width);
-        let needed = clusters_of(&self.tree, &lens, geometry.cluster_size());
-        if needed > geometry.clusters {
-            let message = format!(
-                "no room: the files need {needed} clusters of {} bytes, a volume of {len} bytes has \
-                 {}",
-                geometry.cluster_size(),
-                geometry.clusters
-            );
-            return Err(Error::limit(LAYER, message));
-        }
-        let allotment = Allotment::new(&self.tree, &lens, geometry.cluster_size(), FIRST);
-        Ok(LaidOut {
-            geometry,
-            lens,
-            allotment,
-        })
-    }
-
-    /// Returns the least length that holds the files, plus `room` of that length.
-    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
-        const SECTOR: u64 = 512;
-        let wanted = self.wanted();
-        let mut len = FatGeometry::least_len(SECTOR, wanted)?.next_multiple_of(4096);
-        loop {
-            let geometry = FatGeometry::new(len, SECTOR, wanted)?;
-            let (size, lens) = (geometry.cluster_size(), self.folder_lens(geometry.width));
-            let missing = clusters_of(&self.tree, &lens, size).saturating_sub(geometry.clusters);
-            if missing == 0 {
-                break;
-            }
-            len = missing
-                .checked_mul(size)
-                .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
-                .ok_or_else(|| Error::limit(LAYER, "the files are too large for FAT"))?;
-        }
-        let wanted_len = (len + room(len)).next_multiple_of(4096);
-        // The larger volume has larger clusters, in which the files may need more.
-        match self.lay_out(wanted_len, SECTOR) {
-            Ok(_) => Ok(wanted_len),
-            Err(_) if wanted_len > len => Ok(len),
-            Err(error) => Err(error),
-        }
-    }
-
     fn serial(&self) -> u32 {
         self.options.serial
-    }
-
-    fn write_metadata(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<()> {
-        let geometry = &laid.geometry;
-        for number in 0..TABLES {
-            self.write_table(device, laid, number)?;
-        }
-        self.directories.write(
-            &self.tree,
-            laid,
-            directories::Style {
-                label: self.label,
-                created: self.options.created,
-                latest: self.options.latest,
-            },
-            device,
-        )?;
-        if geometry.width == Width::Fat32 {
-            let info = InfoRaw {
-                lead: INFO_LEAD.into(),
-                signature: INFO_SIGNATURE.into(),
-                free: narrow::<u32>(laid.free_clusters()).into(),
-                next: narrow::<u32>(laid.allotment.end.min(geometry.clusters + 1)).into(),
-                trail: INFO_TRAIL.into(),
-                ..InfoRaw::new_zeroed()
-            };
-            for sector in [INFO_SECTOR, COPY_SECTOR + INFO_SECTOR] {
-                device.write_at(u64::from(sector) * geometry.sector, info.as_bytes())?;
-            }
-            let copy = u64::from(COPY_SECTOR) * geometry.sector;
-            device.write_at(copy, &self.boot_sector(geometry))?;
-        }
-        Ok(())
     }
 
     fn write_table(&self, device: &dyn BlockDevice, laid: &LaidOut, number: u64) -> Result<()> {
@@ -214,7 +132,7 @@ impl FatPlan {
         out.finish()
     }
 
-    fn boot_sector(&self, geometry: &FatGeometry) -> Vec<u8> {
+    fn boot_sector_of(&self, geometry: &FatGeometry) -> Vec<u8> {
         let is_32 = geometry.width == Width::Fat32;
         let extended = ExtendedRaw {
             drive: 0x80,
@@ -270,51 +188,10 @@ impl FatPlan {
         bytes[512 - BOOT_SIGNATURE.len()..512].copy_from_slice(&BOOT_SIGNATURE);
         bytes
     }
-
-    /// Writes the boot sector when everything else is durable.
-    fn write_boot_sector(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<NewVolumeInfo> {
-        let geometry = &laid.geometry;
-        device.flush()?;
-        device.write_at(0, &self.boot_sector(geometry))?;
-        device.flush()?;
-        let folders = |is: bool| {
-            let nodes = self.tree.nodes.iter().skip(1);
-            nodes
-                .filter(|node| (node.kind == SourceKind::Folder) == is)
-                .count() as u64
-        };
-        Ok(NewVolumeInfo {
-            len: device.info().len,
-            block_size: narrow(geometry.cluster_size()),
-            files: folders(false),
-            folders: folders(true),
-            free: laid.free_clusters() * geometry.cluster_size(),
-        })
-    }
-
-    fn lay_out_on(&self, device: &dyn BlockDevice) -> Result<LaidOut> {
-        let info = device.info();
-        info.check_writable(LAYER)?;
-        let sector = u64::from(info.block).max(512);
-        if sector > 4096 {
-            let message = format!("sectors of {sector} bytes are not supported");
-            return Err(Error::unsupported(LAYER, message));
-        }
-        self.lay_out(info.len, sector)
-    }
-
-    fn placed<'a>(&'a self, laid: &LaidOut) -> PlacedFiles<'a> {
-        PlacedFiles::new(
-            &self.tree,
-            &laid.allotment,
-            laid.geometry.clusters_at(),
-            laid.geometry.cluster_size(),
-        )
-    }
 }
 
 /// The parts of a volume, and the clusters of its files.
-struct LaidOut {
+pub(crate) struct LaidOut {
     geometry: FatGeometry,
     /// Lengths of folders in clusters, in bytes; 0 for files.
     lens: Vec<u64>,
@@ -360,36 +237,103 @@ impl TableOutput<'_> {
     }
 }
 
-impl VolumePlan for FatPlan {
-    fn minimum_len(&self) -> Result<u64> {
-        self.len_with(|_| 0)
+impl ClusterPlan for FatPlan {
+    const LAYER: &'static str = LAYER;
+    type LaidOut = LaidOut;
+
+    fn tree(&self) -> &Tree {
+        &self.tree
     }
 
-    /// Returns the needed length plus a sixteenth, at least 4 MiB.
-    fn comfortable_len(&self) -> Result<u64> {
-        self.len_with(|least| (least / 16).max(4 << 20))
+    fn len_with(&self, room: impl Fn(u64) -> u64) -> Result<u64> {
+        const SECTOR: u64 = 512;
+        let wanted = self.wanted();
+        let mut len = FatGeometry::least_len(SECTOR, wanted)?.next_multiple_of(4096);
+        loop {
+            let geometry = FatGeometry::new(len, SECTOR, wanted)?;
+            let (size, lens) = (geometry.cluster_size(), self.folder_lens(geometry.width));
+            let missing = clusters_of(&self.tree, &lens, size).saturating_sub(geometry.clusters);
+            if missing == 0 {
+                break;
+            }
+            len = missing
+                .checked_mul(size)
+                .and_then(|more| len.checked_add(more.next_multiple_of(4096)))
+                .ok_or_else(|| Error::limit(LAYER, "the files are too large for FAT"))?;
+        }
+        let wanted_len = (len + room(len)).next_multiple_of(4096);
+        // The larger volume has larger clusters, in which the files may need more.
+        match self.lay_out(wanted_len, SECTOR) {
+            Ok(_) => Ok(wanted_len),
+            Err(_) if wanted_len > len => Ok(len),
+            Err(error) => Err(error),
+        }
     }
 
-    fn build(&self, device: &dyn BlockDevice, progress: &dyn Progress) -> Result<NewVolumeInfo> {
-        let laid = self.lay_out_on(device)?;
-        blank(device, &[0])?;
-        let placed = self.placed(&laid);
-        let range = PlacedContents::range(&placed);
-        progress.stage("write", range.end - range.start);
-        filling::fill(&self.tree, &placed, device, progress, || {
-            self.write_metadata(device, &laid)
-        })?;
-        progress.check()?;
-        self.write_boot_sector(device, &laid)
+    fn lay_out(&self, len: u64, sector: u64) -> Result<LaidOut> {
+        let geometry = FatGeometry::new(len, sector, self.wanted())?;
+        let lens = self.folder_lens(geometry.width);
+        let needed = clusters_of(&self.tree, &lens, geometry.cluster_size());
+        if needed > geometry.clusters {
+            let message = format!(
+                "no room: the files need {needed} clusters of {} bytes, a volume of {len} bytes has \
+                 {}",
+                geometry.cluster_size(),
+                geometry.clusters
+            );
+            return Err(Error::limit(LAYER, message));
+        }
+        let allotment = Allotment::new(&self.tree, &lens, geometry.cluster_size(), FIRST);
+        Ok(LaidOut {
+            geometry,
+            lens,
+            allotment,
+        })
     }
 
-    fn build_metadata<'a>(
-        &'a self,
-        device: &dyn BlockDevice,
-    ) -> Result<(NewVolumeInfo, Box<dyn PlacedContents + 'a>)> {
-        let laid = self.lay_out_on(device)?;
-        self.write_metadata(device, &laid)?;
-        let built = self.write_boot_sector(device, &laid)?;
-        Ok((built, Box::new(self.placed(&laid))))
+    fn clusters<'a>(&self, laid: &'a LaidOut) -> LaidOutClusters<'a> {
+        LaidOutClusters {
+            allotment: &laid.allotment,
+            start: laid.geometry.clusters_at(),
+            size: laid.geometry.cluster_size(),
+            count: laid.geometry.clusters,
+        }
+    }
+
+    fn write_metadata(&self, device: &dyn BlockDevice, laid: &LaidOut) -> Result<()> {
+        let geometry = &laid.geometry;
+        for number in 0..TABLES {
+            self.write_table(device, laid, number)?;
+        }
+        self.directories.write(
+            &self.tree,
+            laid,
+            directories::EntryStyle {
+                label: self.label,
+                created: self.options.created,
+                latest: self.options.latest,
+            },
+            device,
+        )?;
+        if geometry.width == Width::Fat32 {
+            let info = InfoRaw {
+                lead: INFO_LEAD.into(),
+                signature: INFO_SIGNATURE.into(),
+                free: narrow::<u32>(laid.free_clusters()).into(),
+                next: narrow::<u32>(laid.allotment.end.min(geometry.clusters + 1)).into(),
+                trail: INFO_TRAIL.into(),
+                ..InfoRaw::new_zeroed()
+            };
+            for sector in [INFO_SECTOR, COPY_SECTOR + INFO_SECTOR] {
+                device.write_at(u64::from(sector) * geometry.sector, info.as_bytes())?;
+            }
+            let copy = u64::from(COPY_SECTOR) * geometry.sector;
+            device.write_at(copy, &self.boot_sector_of(geometry))?;
+        }
+        Ok(())
+    }
+
+    fn boot_sector(&self, laid: &LaidOut) -> Vec<u8> {
+        self.boot_sector_of(&laid.geometry)
     }
 }

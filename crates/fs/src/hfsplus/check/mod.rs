@@ -5,9 +5,9 @@
 //! objects and extents (about 100 bytes each), not with the size of the volume.
 
 /// The layer of findings about the volume header.
-pub(super) const HEADER: &str = "hfs+ volume header";
+const HEADER: &str = "hfs+ volume header";
 /// The layer of findings about the bitmap.
-pub(super) const BITMAP: &str = "hfs+ bitmap";
+const BITMAP: &str = "hfs+ bitmap";
 
 mod attributes;
 mod blocks;
@@ -61,6 +61,23 @@ const MAY_BE_LOST: &str = "contents that were lost may be in the blocks that not
 /// and with [`Kind::Unsupported`] for plain HFS.
 pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Vec<Problem>> {
     check_and_count(device, progress).map(|(problems, _)| problems)
+}
+
+/// A structure of which a repair derives all contents from the trees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Derived {
+    Header,
+    Bitmap,
+}
+
+/// Returns the derived structure that a finding concerns. `None`: it concerns a tree or a file.
+pub(super) fn derived_structure(finding: &Problem) -> Option<Derived> {
+    match finding.error.layer() {
+        // Findings on the whole volume name files of the header.
+        HEADER | LAYER => Some(Derived::Header),
+        BITMAP => Some(Derived::Bitmap),
+        _ => None,
+    }
 }
 
 /// Totals counted in the trees of a volume that its header and its bitmap repeat.

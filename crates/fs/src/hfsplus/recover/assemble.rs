@@ -17,9 +17,9 @@ use crate::hfsplus::unicode::{decode_attribute_name, decode_name};
 use crate::hfsplus::{HfsPlus, stat};
 use crate::recovered::{
     Certainty, FileRun, FoundContents, Judge, LossReason, LostRange, Masked, RecoveredFile,
-    apply_compression, join, unknown_attributes,
+    apply_compression, join,
 };
-use crate::{FINDER_INFO, FileKind, Fork, UF_COMPRESSED};
+use crate::{Attributes, FINDER_INFO, FileKind, Fork, NodeId, UF_COMPRESSED};
 use bandsaw_core::Result;
 use bandsaw_core::decmpfs::{self, Compression};
 use bandsaw_core::device::BlockDevice;
@@ -159,7 +159,7 @@ impl Assembler<'_> {
         let (folder, is_orphan) = paths.folder(thread.parent.0, self.found);
         let area = &self.areas[entry.place.area()];
         Some(RecoveredFile {
-            attributes: unknown_attributes(entry.id.into()),
+            attributes: Attributes::plain(NodeId(entry.id.into()), FileKind::File),
             path: join(&folder, &decode_name(thread.name)),
             is_orphan,
             is_earlier_version: false,

@@ -14,7 +14,6 @@ mod paths;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +32,7 @@ use super::layout::{
 use super::overflow::Overflow;
 use super::{HfsPlus, replay};
 use crate::free::FreeMap;
+use crate::recovered::paths::KnownPaths;
 use crate::recovered::{BlockSet, Judge};
 use crate::{EachRecovered, RecoverySummary};
 use bandsaw_core::device::{BlockDevice, Slice};
@@ -165,7 +165,7 @@ impl HfsPlusRecovery {
             live: live.as_ref().map(|live| (live.volume, &live.objects)),
             areas: &areas,
             limits,
-            known: HashMap::new(),
+            known: KnownPaths::new(Cnid::ROOT.0),
         };
         let block_size = u64::from(self.header.block_size);
         let mut judge = Judge {

@@ -9,7 +9,7 @@ use super::objects::{AllObjects, RepairedObject};
 use super::rewrite::{self, NewTrees, Records};
 use super::salvage::{self, Salvage, Salvaged};
 use super::steps::{Steps, Subject};
-use super::{LAYER, PendingWrites, alternate, attributes, in_place, links};
+use super::{LAYER, PendingWrites, alternate, attributes, in_place, links, no_room};
 use crate::hfsplus::btree::{KeyOrder, TreeKind};
 use crate::hfsplus::journal;
 use crate::hfsplus::layout::{
@@ -67,7 +67,7 @@ impl Rebuilt {
                 done => return done,
             }
         }
-        Err(refused.unwrap_or_else(|| Error::limit(LAYER, "no room for new trees")))
+        Err(refused.unwrap_or_else(|| no_room("no room for new trees")))
     }
 }
 

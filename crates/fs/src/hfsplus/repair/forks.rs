@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::no_room;
 use super::objects::AllObjects;
 use super::salvage::SalvagedRecord;
 use super::steps::Steps;
@@ -11,8 +12,8 @@ use crate::hfsplus::layout::{
     AllocBlock, Cnid, EXTENTS_KEY_LENGTH, EXTENTS_PER_RECORD, Extent, ExtentKeyRaw, ExtentRaw,
     ExtentRecordRaw, ExtentsRaw, ForkRaw, JOURNAL_TYPE, VolumeHeader, extents_of, fork_type,
 };
+use bandsaw_core::Result;
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Result};
 
 /// Used blocks, as runs that are not adjacent.
 #[derive(Debug, Default, Clone)]
@@ -93,7 +94,7 @@ impl UsedBlocks {
                 "not enough room for the rebuilt structures: {count} free blocks in at most \
                  {EXTENTS_PER_RECORD} runs are required"
             );
-            return Err(Error::limit("hfs+ repair", message));
+            return Err(no_room(message));
         }
         found.iter().for_each(|&extent| self.insert(extent));
         Ok(found)

@@ -23,6 +23,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub(super) use self::headers::compare as compare_headers;
@@ -30,7 +31,7 @@ pub(super) use self::headers::compare as compare_headers;
 use self::assemble::Rebuilt;
 use self::forks::{ContentCopy, UsedBlocks};
 use self::rewrite::NewTrees;
-use super::check::{self, TreeTotals, check, check_and_count};
+use super::check::{self, Derived, TreeTotals, check, check_and_count, derived_structure};
 use super::layout::{
     AllocBlock, Extent, ForkRaw, HEADER_OFFSET, VolumeHeader, VolumeHeaderRaw, extents_of,
     volume_attributes,
@@ -41,7 +42,7 @@ use bandsaw_core::decision::CopyChoice;
 use bandsaw_core::device::{BlockDevice, CowDevice, Spill};
 use bandsaw_core::problem::{Problem, Severity};
 use bandsaw_core::progress::Progress;
-use bandsaw_core::{Error, Kind, Result, platform};
+use bandsaw_core::{Error, Kind, Reason, Result, platform};
 
 const LAYER: &str = "hfs+ repair";
 
@@ -148,11 +149,9 @@ impl Repair {
         };
         if let Some((pending, left)) = tried.filter(|(_, left)| !left.iter().any(is_wrong)) {
             repair.left = left;
-            if repair
-                .findings
-                .iter()
-                .any(|problem| is_wrong(problem) && problem.error.layer() == check::BITMAP)
-            {
+            if repair.findings.iter().any(|problem| {
+                is_wrong(problem) && derived_structure(problem) == Some(Derived::Bitmap)
+            }) {
                 repair.steps.push("correct the bitmap".into());
             }
             repair
@@ -194,7 +193,7 @@ impl Repair {
 
     /// Returns true for the error of a plan that finds no room on the volume.
     pub fn is_without_room(error: &Error) -> bool {
-        error.kind() == Kind::Limit && error.layer() == LAYER
+        error.reason() == Some(Reason::VolumeFull)
     }
 
     /// Returns the findings of the check before the repair.
@@ -271,7 +270,7 @@ fn corrected(
     let is_enough = found
         .iter()
         .filter(|problem| is_wrong(problem))
-        .all(is_of_header_or_bitmap);
+        .all(|problem| derived_structure(problem).is_some());
     if !is_enough || !totals.complete || totals.overlaps || !is_journal_whole(header, totals) {
         return Ok(None);
     }
@@ -281,12 +280,9 @@ fn corrected(
     Ok(Some((pending, left)))
 }
 
-/// Returns true if a finding concerns structures that are derived from the trees.
-fn is_of_header_or_bitmap(problem: &Problem) -> bool {
-    matches!(
-        problem.error.layer(),
-        check::BITMAP | check::HEADER | super::LAYER
-    )
+/// Returns the error of a plan that finds no room on the volume.
+fn no_room(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::limit(LAYER, message).because(Reason::VolumeFull)
 }
 
 /// Returns the volume with its trees unchanged, with both headers as in the valid one, and with

@@ -8,7 +8,7 @@ use zerocopy::big_endian::U32;
 
 use super::forks::{ContentCopy, UsedBlocks, raw};
 use super::objects::CatalogRecords;
-use super::{LAYER, PendingWrites};
+use super::{PendingWrites, no_room};
 use crate::RepairStep;
 use crate::hfsplus::btree::TreeKind;
 use crate::hfsplus::build::{self, RecordSink, map_nodes};
@@ -18,13 +18,13 @@ use crate::hfsplus::layout::{
     HEADER_OFFSET, VARIABLE_INDEX_KEYS, VolumeHeader, VolumeHeaderRaw, extents_of,
     volume_attributes,
 };
+use bandsaw_core::Result;
 use bandsaw_core::device::{
     Access, AfterDiscard, BlockDevice, BlockDeviceExt, CowDevice, Extent as DeviceExtent,
     FileRange, Info,
 };
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Result};
 
 /// Bytes copied or compared at a time.
 const PIECE: usize = 1 << 20;
@@ -265,9 +265,8 @@ impl NewTrees<'_> {
         let unit = (node / size).max(1);
         let bytes = u64::from(wanted) * u64::from(node);
         let blocks = bytes.div_ceil(size.into()).next_multiple_of(unit.into());
-        let blocks = u32::try_from(blocks).map_err(|_| {
-            Error::limit(LAYER, "a rebuilt tree would need more than 2^32 - 1 blocks")
-        })?;
+        let blocks = u32::try_from(blocks)
+            .map_err(|_| no_room("a rebuilt tree would need more than 2^32 - 1 blocks"))?;
         let extents = avoid.allocate(blocks, unit, self.header.total_blocks)?;
         extents.iter().for_each(|&extent| self.taken.insert(extent));
         let bytes = u64::from(blocks) * u64::from(size);

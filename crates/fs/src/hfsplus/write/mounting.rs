@@ -17,7 +17,7 @@ use crate::hfsplus::layout::{
 use crate::hfsplus::links::JOURNAL_NAMES;
 use crate::hfsplus::unicode::encode_name;
 use bandsaw_core::size::narrow;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 /// `lastMountedVersion` that is written to a volume with a journal: the value of macOS, which may
 /// replay such a journal.
@@ -285,7 +285,7 @@ impl Volume {
                      required; create a larger image (`bandsaw create`) and copy all files \
                      (`bandsaw cp -R IMAGE:/ LARGER:/`)"
                 );
-                return Err(Error::limit(LAYER, message));
+                return Err(Error::limit(LAYER, message).because(Reason::VolumeFull));
             }
             size /= 2;
         }

@@ -7,7 +7,7 @@ use crate::hfsplus::layout::{
 };
 use bandsaw_core::device::AfterDiscard;
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 use super::LAYER;
 use super::block_counts::blocks_of;
@@ -53,7 +53,7 @@ impl Volume {
                     "not enough room: {missing} blocks of {} bytes are required, {free} are free",
                     self.read.header.block_size
                 );
-                return Err(Error::limit("hfs+ space", message));
+                return Err(Error::limit("hfs+ space", message).because(Reason::VolumeFull));
             }
             for piece in pieces {
                 missing -= piece.count;

@@ -24,7 +24,7 @@ use crate::apfs::layout::{
 use crate::apfs::store::Store;
 use crate::bitmap::{clear_bits, run_at};
 use bandsaw_core::size::to_usize;
-use bandsaw_core::{Error, Kind, Result};
+use bandsaw_core::{Error, Kind, Reason, Result};
 
 /// Containers with fewer blocks (128 MiB) are small.
 pub(super) const SMALL: u64 = 1 << 15;
@@ -328,7 +328,7 @@ impl Space {
 }
 
 fn full() -> Error {
-    Error::limit(LAYER, "the container is full")
+    Error::limit(LAYER, "the container is full").because(Reason::VolumeFull)
 }
 
 fn corrupt(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {

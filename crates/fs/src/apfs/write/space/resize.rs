@@ -20,7 +20,7 @@ use crate::apfs::write::queue::Queue;
 use crate::bitmap::{clear_bits, count_clear, run_at, set_bits};
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 /// Number of bytes of CIBs per write.
 const PIECE: usize = 1 << 20;
@@ -196,7 +196,7 @@ impl Space {
                 "not enough room: the space manager needs {blocks} contiguous free blocks below \
                  block {ceiling}"
             );
-            return Err(Error::limit(LAYER, message));
+            return Err(Error::limit(LAYER, message).because(Reason::VolumeFull));
         };
         Ok((moves.then_some(start), start + ring_blocks))
     }

@@ -14,7 +14,7 @@ use crate::apfs::layout::{
 };
 use crate::bitmap::{run_at, set_bits};
 use bandsaw_core::size::{narrow, to_usize};
-use bandsaw_core::{Error, Result};
+use bandsaw_core::{Error, Reason, Result};
 
 /// Number of chunk bitmaps that stay in memory after a commit.
 const KEPT: usize = 64;
@@ -25,7 +25,8 @@ impl Space {
         let (used, until) = run_at(&self.pool, 0, blocks);
         let at = if used { until } else { 0 };
         if at >= blocks {
-            return Err(Error::limit(LAYER, "the pool of the space manager is full"));
+            let message = "the pool of the space manager is full";
+            return Err(Error::limit(LAYER, message).because(Reason::VolumeFull));
         }
         set_bits(&mut self.pool, at..at + 1);
         self.pool_changed = true;

@@ -1,12 +1,9 @@
-//! The compressors of the stream test.
+//! Compressors of the stream test.
 
 use std::str::FromStr;
 
 use bandsaw::{Error, Kind};
 use serde::{Deserialize, Serialize};
-
-/// Step at which the size of an image is noted while it has both files.
-pub(crate) const STREAMED: &str = "streamed";
 
 /// A compressor of the stream test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
