@@ -19,6 +19,7 @@ use crate::fs::fat::{self, FatVolume};
 use crate::fs::foreign::Foreign;
 use crate::fs::hfs::{self, HfsVolume};
 use crate::fs::iso9660::{self, IsoVolume};
+use crate::fs::udf::{self, UdfVolume};
 use crate::fs::{FileSystem, FileSystemMut, FreeMap, ResizeVolume};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -204,6 +205,41 @@ impl Driver for IsoDriver {
     }
 }
 
+/// UDF, which is only read.
+#[derive(Debug)]
+struct UdfDriver;
+
+impl Driver for UdfDriver {
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        refuse_snapshot(volume, wanted)?;
+        Ok(Arc::new(UdfVolume::open(volume.device().clone())?))
+    }
+
+    fn check(
+        &self,
+        volume: &Volume,
+        _keys: Option<&dyn Keys>,
+        problems: &mut Problems,
+        progress: &dyn Progress,
+    ) -> Option<Result<Vec<Error>>> {
+        let checked = udf::check(volume.device().clone(), progress);
+        Some(checked.map(|found| add_all(problems, volume, found)))
+    }
+
+    fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
+        udf::stated_len(volume.device())
+    }
+
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
 /// FAT, which is only read.
 #[derive(Debug)]
 struct FatDriver;
@@ -373,6 +409,7 @@ impl VolumeFormat {
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
             Self::Iso9660 => &IsoDriver,
+            Self::Udf => &UdfDriver,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
             Self::Fat => &FatDriver,
