@@ -175,7 +175,7 @@ fn file_systems_that_are_not_read() {
     let cases: [(&str, Vec<u8>, &str); 3] = [
         ("NTFS", at(3, b"NTFS    "), "-t ntfs3"),
         ("XFS", at(0, b"XFSB"), "-t xfs"),
-        ("UDF", at(0x8801, b"NSR0"), "offset=20480 -t udf"),
+        ("Btrfs", at(0x1_0040, b"_BHRfS_M"), "offset=20480 -t btrfs"),
     ];
     for (name, volume, advice) in cases {
         let cause = cause_of(&disk(BASIC_DATA, &volume), None);

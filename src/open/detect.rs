@@ -3,20 +3,15 @@
 use super::volume_format::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::{core_storage, exfat, fat, foreign, hfsplus};
+use crate::fs::{core_storage, exfat, fat, foreign, hfsplus, udf};
 
 /// Magic numbers and their offsets.
-const MAGICS: [(u64, &[u8], VolumeFormat); 13] = [
+const MAGICS: [(u64, &[u8], VolumeFormat); 9] = [
     (32, b"NXSB", VolumeFormat::Apfs),
     (exfat::MAGIC.0, exfat::MAGIC.1, VolumeFormat::ExFat),
     (3, &foreign::NTFS_NAME, VolumeFormat::Ntfs),
     (0, b"XFSB", VolumeFormat::Xfs),
     (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),
-    // Before ISO 9660: a bridge disc has both, and UDF is the larger.
-    (0x8801, b"NSR0", VolumeFormat::Udf),
-    (0x9001, b"NSR0", VolumeFormat::Udf),
-    (0x9801, b"NSR0", VolumeFormat::Udf),
-    (0xa001, b"NSR0", VolumeFormat::Udf),
     (0x8001, b"CD001", VolumeFormat::Iso9660),
     (0, b"LUKS\xba\xbe", VolumeFormat::Luks),
     (512, b"LABELONE", VolumeFormat::Lvm),
@@ -42,9 +37,16 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
             Some(bytes) if bytes.len() >= magic.len() => bytes.starts_with(magic),
             _ => end <= len && device.read_vec(offset, magic.len())? == magic,
         };
+        if stands && format == VolumeFormat::Iso9660 && udf::is_recognized(device)? {
+            // A bridge disc has both, and UDF is the larger.
+            return Ok(Some(VolumeFormat::Udf));
+        }
         if stands {
             return Ok(Some(format));
         }
+    }
+    if udf::is_recognized(device)? {
+        return Ok(Some(VolumeFormat::Udf));
     }
     if core_storage::group_of(device)?.is_some() {
         return Ok(Some(VolumeFormat::CoreStorage));
@@ -114,6 +116,12 @@ mod tests {
         for (at, magic, format) in MAGICS {
             assert_eq!(found(|bytes| put(bytes, at as usize, magic)), Some(format));
         }
+        let udf = |bytes: &mut [u8]| {
+            put(bytes, 0x8001, b"BEA01");
+            put(bytes, 0x8801, b"NSR03");
+        };
+        assert_eq!(found(udf), Some(VolumeFormat::Udf));
+        assert_eq!(found(|bytes| put(bytes, 0x8801, b"NSR03")), None);
         assert_eq!(
             found(|bytes| put(bytes, 1024, b"H+\0\x04")),
             Some(VolumeFormat::HfsPlus)

@@ -19,6 +19,7 @@ use crate::fs::fat::{self, FatVolume};
 use crate::fs::foreign::Foreign;
 use crate::fs::hfs::{self, HfsVolume};
 use crate::fs::iso9660::{self, IsoVolume};
+use crate::fs::udf::{self, UdfVolume};
 use crate::fs::{BlockFreeMap, FileSystem, FileSystemMut, FreeMap, ResizeVolume};
 use crate::problem::{Problem, Problems};
 use crate::progress::Progress;
@@ -142,7 +143,7 @@ struct ReadOnlyDriver {
     /// The message about changes. `None`: the general one.
     refusal: Option<&'static str>,
     check: Option<fn(Arc<dyn BlockDevice>, &dyn Progress) -> Result<Vec<Problem>>>,
-    stated_len: fn(&dyn BlockDevice) -> Result<Option<u64>>,
+    stated_len: fn(&Arc<dyn BlockDevice>) -> Result<Option<u64>>,
     free_map: Option<fn(Arc<dyn BlockDevice>) -> Result<BlockFreeMap>>,
 }
 
@@ -150,7 +151,7 @@ const HFS: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(HfsVolume::open(device)?)),
     refusal: Some("HFS volumes can only be read; copy the files to another image"),
     check: None,
-    stated_len: hfs::stated_len,
+    stated_len: |device| hfs::stated_len(&**device),
     free_map: None,
 };
 
@@ -158,7 +159,15 @@ const ISO: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(IsoVolume::open(device)?)),
     refusal: None,
     check: Some(iso9660::check),
-    stated_len: iso9660::stated_len,
+    stated_len: |device| iso9660::stated_len(&**device),
+    free_map: None,
+};
+
+const UDF: ReadOnlyDriver = ReadOnlyDriver {
+    open: |device| Ok(Arc::new(UdfVolume::open(device)?)),
+    refusal: None,
+    check: Some(udf::check),
+    stated_len: udf::stated_len,
     free_map: None,
 };
 
@@ -166,7 +175,7 @@ const FAT: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(FatVolume::open(device)?)),
     refusal: Some(MADE_ONCE),
     check: Some(fat::check),
-    stated_len: fat::stated_len,
+    stated_len: |device| fat::stated_len(&**device),
     free_map: Some(fat::free_map),
 };
 
@@ -174,7 +183,7 @@ const EX_FAT: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(ExFatVolume::open(device)?)),
     refusal: Some(MADE_ONCE),
     check: Some(exfat::check),
-    stated_len: exfat::stated_len,
+    stated_len: |device| exfat::stated_len(&**device),
     free_map: Some(exfat::free_map),
 };
 
@@ -220,7 +229,7 @@ impl Driver for ReadOnlyDriver {
     }
 
     fn stated_len(&self, volume: &Volume) -> Result<Option<u64>> {
-        (self.stated_len)(&**volume.device())
+        (self.stated_len)(volume.device())
     }
 
     fn recorded_len(&self, volume: &Volume) -> Result<Option<u64>> {
@@ -295,6 +304,7 @@ impl VolumeFormat {
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
             Self::Iso9660 => &ISO,
+            Self::Udf => &UDF,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
             Self::Fat => &FAT,

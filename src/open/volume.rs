@@ -14,8 +14,8 @@ use crate::address::VolumeSelector;
 use crate::device::{Access, BlockDevice, Slice};
 use crate::fs::apfs::VolumeWriter;
 use crate::fs::hfsplus::DEFAULT_CACHE;
-use crate::fs::iso9660;
 use crate::fs::{FileSystem, FileSystemMut, ResizeVolume, Timestamp};
+use crate::fs::{iso9660, udf};
 use crate::partition::Map;
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
@@ -266,7 +266,7 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
         .iter()
         .any(|volume| volume.format.is_supported() && !volume.starts_computer)
         && let Some(whole) = Volume::detect(disk.clone(), None, 0..disk.info().len)?
-        && (volumes.is_empty() || surrounds(&**disk, &whole, &volumes)?)
+        && (volumes.is_empty() || surrounds(disk, &whole, &volumes)?)
     {
         volumes.push(whole);
     }
@@ -277,11 +277,12 @@ pub(crate) fn find(disk: &Arc<dyn BlockDevice>, map: Option<&Map>) -> Result<Vec
 /// Returns true if the disk is a volume that contains all of `within`, which are partitions with the
 /// files that start a computer. A volume that only remains of a former use of the disk does not: it
 /// ends within a partition.
-fn surrounds(disk: &dyn BlockDevice, whole: &Volume, within: &[Volume]) -> Result<bool> {
-    if whole.format != VolumeFormat::Iso9660 {
-        return Ok(false);
-    }
-    let len = iso9660::stated_len(disk)?;
+fn surrounds(disk: &Arc<dyn BlockDevice>, whole: &Volume, within: &[Volume]) -> Result<bool> {
+    let len = match whole.format {
+        VolumeFormat::Iso9660 => iso9660::stated_len(&**disk)?,
+        VolumeFormat::Udf => udf::stated_len(disk)?,
+        _ => None,
+    };
     Ok(len.is_some_and(|len| within.iter().all(|volume| volume.range.end <= len)))
 }
 

@@ -56,13 +56,13 @@ impl VolumeFormat {
     pub(crate) const fn linux_driver(self) -> Option<&'static str> {
         match self {
             Self::Ntfs => Some("ntfs3"),
-            Self::Udf => Some("udf"),
             Self::Ext => Some("ext4"),
             Self::Xfs => Some("xfs"),
             Self::Btrfs => Some("btrfs"),
             Self::HfsPlus | Self::Hfsx | Self::Hfs | Self::Apfs | Self::CoreStorage => None,
             Self::Fat | Self::ExFat => None,
-            Self::Iso9660 | Self::Mfs | Self::Luks | Self::Lvm | Self::Swap => None,
+            Self::Iso9660 | Self::Udf => None,
+            Self::Mfs | Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
 
@@ -93,7 +93,7 @@ impl VolumeFormat {
             || self.is_container()
             || matches!(
                 self,
-                Self::CoreStorage | Self::Iso9660 | Self::Fat | Self::ExFat
+                Self::CoreStorage | Self::Iso9660 | Self::Udf | Self::Fat | Self::ExFat
             )
     }
 }

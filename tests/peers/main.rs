@@ -46,6 +46,7 @@ mod sleuthkit;
 mod suite;
 mod tar;
 mod tree;
+mod udf;
 mod udif;
 mod volume;
 
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
     sfdisk::add(&mut suite);
     sleuthkit::add(&mut suite);
     tar::add(&mut suite);
+    udf::add(&mut suite);
     udif::add(&mut suite);
     suite.run()
 }

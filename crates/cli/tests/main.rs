@@ -56,6 +56,7 @@ mod stack;
 mod states;
 mod terminal;
 mod tm_convert;
+mod udf;
 mod verbs;
 mod verdicts;
 mod watch;

@@ -1,5 +1,5 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, and Core Storage
+//! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, UDF, and Core Storage
 //! below HFS+, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -39,6 +39,7 @@ pub mod source;
 #[cfg(feature = "testing")]
 mod testing;
 mod timestamp;
+pub mod udf;
 pub(crate) mod unicode;
 pub mod verify_compressed;
 mod volume_key;

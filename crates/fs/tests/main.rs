@@ -4,3 +4,4 @@ mod fat;
 mod iso9660;
 #[path = "../../../tests/common/skip.rs"]
 mod skip;
+mod udf;

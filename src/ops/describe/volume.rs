@@ -197,12 +197,15 @@ impl FoundVolumes {
         match volume.open() {
             Ok(fs) => {
                 let info = fs.volume();
-                // None of these has a journal, and only HFS has counts of files.
-                let has_counts = !matches!(
-                    volume.format,
-                    VolumeFormat::Iso9660 | VolumeFormat::Fat | VolumeFormat::ExFat
-                );
-                let has_details = has_counts && volume.format != VolumeFormat::Hfs;
+                // None of these has a journal, and only HFS and UDF have counts of files.
+                let has_counts = match volume.format {
+                    VolumeFormat::Iso9660 | VolumeFormat::Fat | VolumeFormat::ExFat => false,
+                    // The root is one of the folders.
+                    VolumeFormat::Udf => info.folders > 0,
+                    _ => true,
+                };
+                let has_details =
+                    has_counts && !matches!(volume.format, VolumeFormat::Hfs | VolumeFormat::Udf);
                 let details = VolumeDetails::HfsPlus {
                     journaled: info.journaled,
                     clean: info.clean,

@@ -25,6 +25,7 @@ mod recover;
 mod sparse;
 mod tar;
 mod text;
+mod udf;
 mod udif;
 mod udif_set;
 
@@ -49,6 +50,7 @@ pub use recover::{lost_volumes, recover};
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
 pub use text::{address, size};
+pub use udf::udf;
 pub use udif::{codec, encode, udif};
 pub use udif_set::{udif_resources, udif_set};
 
@@ -83,6 +85,7 @@ pub const TARGETS: &[Target] = &[
     target("fat_volume", fat_volume, fat::fat_seeds),
     target("exfat_volume", exfat_volume, fat::exfat_seeds),
     target("iso9660", iso9660, iso9660::seeds),
+    target("udf", udf, udf::seeds),
     target("core_storage", core_storage, core_storage::seeds),
     target(
         "core_storage_list",

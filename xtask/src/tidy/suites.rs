@@ -34,6 +34,7 @@ const COVERED: &[&str] = &[
     "crates/fs/src/hfsplus/write/buffer.rs: private pages of a writer, with tests beside it",
     "crates/fs/src/hfsplus/write/file.rs: tests/layer_suites.rs",
     "crates/fs/src/recovered/masked.rs: read-only, with tests beside it",
+    "crates/fs/src/udf/contents.rs: crates/fs/src/udf/tests.rs",
     "crates/python/src/file_object.rs: tests of the wheel read and write through it",
     "src/container/asif/mod.rs: tests/asif/mod.rs",
     "src/container/raw.rs: tests/containers_suites.rs",

@@ -240,6 +240,7 @@ fn of_apfs(mount: &Mount) -> Vec<Fact> {
 fn names(mount: &Mount) -> [&'static str; 2] {
     match &*mount.format {
         "ISO 9660" => return ["ISO 9660"; 2],
+        "UDF" => return ["UDF", "Universal Disk Format (UDF)"],
         "HFS" => return ["HFS", "Mac OS Standard"],
         _ => {}
     }

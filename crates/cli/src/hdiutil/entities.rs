@@ -114,6 +114,8 @@ pub(super) fn kind(mount: &Mount) -> &'static str {
         "hfs"
     } else if mount.format == "ISO 9660" {
         "cd9660"
+    } else if mount.format == "UDF" {
+        "udf"
     } else if mount.format.starts_with("FAT") {
         "msdos"
     } else if mount.format == "exFAT" {

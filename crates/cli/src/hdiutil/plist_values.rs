@@ -132,14 +132,14 @@ pub(super) fn scheme(scheme: Option<Scheme>) -> &'static str {
 
 /// Returns true for the name of a file system, and false for the format of an image.
 pub(super) fn is_volume(format: &str) -> bool {
-    format.starts_with("HFS") || format == "APFS" || format == "ISO 9660"
+    format.starts_with("HFS") || ["APFS", "ISO 9660", "UDF"].contains(&format)
 }
 
-/// Returns the content hint of a volume: the name of its partition type. ISO 9660 has none.
+/// Returns the content hint of a volume: the name of its partition type. ISO 9660 and UDF have none.
 pub(super) fn volume_hint(format: &str) -> &'static str {
     if format.starts_with("HFS") {
         "Apple_HFS"
-    } else if format == "ISO 9660" {
+    } else if ["ISO 9660", "UDF"].contains(&format) {
         ""
     } else {
         "Apple_APFS"
