@@ -102,6 +102,53 @@ fn hfs_volume() {
 }
 
 #[test]
+fn disk_copy() {
+    break_copies(|folder| {
+        let volume = fuzz::hfs_sample();
+        write(folder, DISK, &volume);
+        write(
+            folder,
+            "good.dc42",
+            &bandsaw::container::disk_copy::fixture::image(&volume, &[]),
+        )
+    });
+}
+
+#[test]
+fn dart() {
+    use bandsaw::container::dart::fixture::{Packing, image};
+    break_copies(|folder| write(folder, "good.dart", &image(&diskette(), &[], Packing::Best)));
+}
+
+#[test]
+fn ndif() {
+    use bandsaw::container::{fork_file, ndif, udif};
+    break_copies(|folder| {
+        let image = ndif::fixture::NdifFixture::of(&diskette());
+        let table = udif::Resource {
+            kind: ndif::RESOURCE.0.into(),
+            id: ndif::RESOURCE.1.into(),
+            attributes: "0x0000".into(),
+            data: image.table,
+            ..udif::Resource::default()
+        };
+        let fork = udif::to_fork(&[table]).unwrap();
+        write(
+            folder,
+            "good.bin",
+            &fork_file::mac_binary_of(&image.data, &fork),
+        )
+    });
+}
+
+/// Returns a diskette of 800 KB with an HFS volume.
+fn diskette() -> Vec<u8> {
+    let mut disk = fuzz::hfs_sample();
+    disk.resize(800 << 10, 0);
+    disk
+}
+
+#[test]
 fn apple_partition_map() {
     break_copies(|folder| {
         write(

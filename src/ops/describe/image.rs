@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::container::{
-    AsifInfo, BucketInfo, BundleInfo, LayerInfo, SparseImageInfo, StorageInfo, UdifInfo,
+    AsifInfo, BucketInfo, BundleInfo, LayerInfo, ReadOnlyImageInfo, SparseImageInfo, StorageInfo,
+    UdifInfo,
 };
 use super::crypt::{ArchiveInfo, EncryptionInfo};
 use super::error::messages;
@@ -154,6 +155,9 @@ impl ImageInfo {
                     self.storage = Some(StorageInfo::Asif(AsifInfo::new(image)));
                 }
                 Layer::Udif(udif) => self.storage = Some(StorageInfo::Udif(UdifInfo::new(udif))),
+                Layer::Mapped(disk) => {
+                    self.storage = Some(StorageInfo::ReadOnlyImage(ReadOnlyImageInfo::new(disk)));
+                }
                 Layer::Overlay(file) => self.layers.push(LayerInfo::new(file)?),
                 Layer::Stack(_) => {}
                 Layer::Partitions(map) => self.partition_map = Some(PartitionMapInfo::new(map)),

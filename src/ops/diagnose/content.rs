@@ -3,10 +3,7 @@
 
 use std::path::Path;
 
-use zerocopy::FromBytes;
-
 use super::Cause;
-use super::layout::{DISK_COPY_MAGIC, DiskCopyRaw};
 use crate::Result;
 use crate::container::foreign::{self, Foreign};
 use crate::container::udif;
@@ -63,16 +60,6 @@ pub(super) fn recognize(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
         let cause = Cause::new("no-image", "file", format!("is {name}, not a disk image"));
         return Ok(Some(cause.advise(
             "check that this is the right file; a download page may offer several",
-        )));
-    }
-    if is_disk_copy(&head, len) {
-        let cause = Cause::new(
-            "old-format",
-            "file",
-            "is a Disk Copy 4.2 image, from before Mac OS X",
-        );
-        return Ok(Some(cause.advise(
-            "open it in an emulator of an old Mac; the raw disk begins at byte 84",
         )));
     }
     Ok(None)
@@ -242,17 +229,4 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
             "convert it to a raw image: `qemu-img convert -O raw {file} disk.img`"
         ))
     }
-}
-
-/// Returns true for the header of Disk Copy 4.2: the name has its length, the magic number is right, and the
-/// lengths of data and tags add up to the length of the file.
-fn is_disk_copy(head: &[u8], len: u64) -> bool {
-    let Ok((header, _)) = DiskCopyRaw::ref_from_prefix(head) else {
-        return false;
-    };
-    let (data, tags) = (header.data_size.get(), header.tag_size.get());
-    usize::from(header.name_length) <= header.name.len()
-        && header.magic == DISK_COPY_MAGIC
-        && data > 0
-        && size_of::<DiskCopyRaw>() as u64 + u64::from(data) + u64::from(tags) == len
 }

@@ -4,7 +4,6 @@
 //! * [`volumes`]: disks that open, but have no usable volume.
 
 mod content;
-mod layout;
 mod volumes;
 
 use std::fs;

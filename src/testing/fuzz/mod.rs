@@ -21,6 +21,7 @@ mod iso9660;
 mod journal;
 mod object_store;
 mod partition;
+mod read_only_image;
 mod recover;
 mod sparse;
 mod tar;
@@ -45,6 +46,7 @@ pub use iso9660::iso9660;
 pub use journal::journal;
 pub use object_store::object_log;
 pub use partition::partition_map;
+pub use read_only_image::{dart, disk_copy, fork_file, ndif};
 pub use recover::{lost_volumes, recover};
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
@@ -106,6 +108,10 @@ pub const TARGETS: &[Target] = &[
     target("udif", udif, udif::udif_seeds),
     target("udif_resources", udif_resources, udif_set::resource_seeds),
     target("udif_set", udif_set, udif_set::set_seeds),
+    target("disk_copy", disk_copy, read_only_image::disk_copy_seeds),
+    target("dart", dart, read_only_image::dart_seeds),
+    target("ndif", ndif, read_only_image::ndif_seeds),
+    target("fork_file", fork_file, read_only_image::fork_file_seeds),
     target("codec", codec, udif::codec_seeds),
     target("encode", encode, udif::encode_seeds),
     target("crypt_header", crypt_header, crypt::seeds),
