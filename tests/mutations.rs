@@ -141,6 +141,39 @@ fn ndif() {
     });
 }
 
+#[test]
+fn qcow2() {
+    use bandsaw::container::qcow2::fixture::image;
+    break_copies(|folder| write(folder, "good.qcow2", &image(&diskette(), 12, true)));
+}
+
+#[test]
+fn vhd() {
+    use bandsaw::container::vhd::fixture::image;
+    break_copies(|folder| write(folder, "good.vhd", &image(&diskette(), Some(64 << 10))));
+}
+
+#[test]
+fn vhdx() {
+    use bandsaw::container::vhdx::fixture::image;
+    break_copies(|folder| write(folder, "good.vhdx", &image(&diskette())));
+}
+
+#[test]
+fn vmdk() {
+    use bandsaw::container::vmdk::fixture::file;
+    break_copies(|folder| write(folder, "good.vmdk", &file(&diskette(), true)));
+}
+
+#[test]
+fn ewf() {
+    break_copies(|folder| {
+        let set = bandsaw::container::ewf::fixture::set(&diskette(), 1 << 20);
+        write(folder, DISK, &diskette());
+        write(folder, "good.E01", &set[0])
+    });
+}
+
 /// Returns a diskette of 800 KB with an HFS volume.
 fn diskette() -> Vec<u8> {
     let mut disk = fuzz::hfs_sample();

@@ -61,6 +61,43 @@ fn devices_conform() {
     conformance::read_only(Arc::new(MappedDisk::new(image)));
 }
 
+#[test]
+fn disks_of_other_programs_conform() {
+    use bandsaw::container::ewf::{Ewf, EwfPart};
+    use bandsaw::container::qcow2::Qcow2;
+    use bandsaw::container::vhd::Vhd;
+    use bandsaw::container::vhdx::Vhdx;
+    use bandsaw::container::vmdk::Vmdk;
+    use bandsaw::container::{ewf, qcow2, vhd, vhdx, vmdk};
+    let disk = diskette();
+    let memory = |bytes: Vec<u8>| Arc::new(Memory::read_only(bytes));
+    let conform = |disk: MappedDisk| conformance::read_only(Arc::new(disk));
+    for bits in [9, 12, 16] {
+        for compressed in [false, true] {
+            let file = memory(qcow2::fixture::image(&disk, bits, compressed));
+            conform(MappedDisk::new(Qcow2::open(file).unwrap()));
+        }
+    }
+    for block in [None, Some(64 << 10)] {
+        let file = memory(vhd::fixture::image(&disk, block));
+        conform(MappedDisk::new(Vhd::open(file).unwrap()));
+    }
+    conform(MappedDisk::new(
+        Vhdx::open(memory(vhdx::fixture::image(&disk))).unwrap(),
+    ));
+    for compressed in [false, true] {
+        let file = memory(vmdk::fixture::file(&disk, compressed));
+        conform(MappedDisk::new(Vmdk::open(file).unwrap()));
+    }
+    let parts = ewf::fixture::set(&disk, 7)
+        .into_iter()
+        .map(|bytes| EwfPart {
+            file: memory(bytes),
+            name: "part".into(),
+        });
+    conform(MappedDisk::new(Ewf::open(parts.collect()).unwrap()));
+}
+
 /// Opens the image, and compares its disk.
 fn opens_as(path: &Path, format: Format, disk: &[u8]) {
     let image = open::open(path, &OpenOptions::default()).unwrap();
@@ -84,6 +121,62 @@ fn images_are_found_by_their_contents() {
     let packed = dart::fixture::image(&disk, &[], Packing::Best);
     fs::write(at("packed.image"), &packed).unwrap();
     opens_as(&at("packed.image"), Format::Dart, &disk);
+}
+
+#[test]
+fn disks_of_other_programs_are_found_by_their_contents() {
+    use bandsaw::container::{ewf, qcow2, vhd, vhdx, vmdk};
+    let scratch = tempfile::tempdir().unwrap();
+    let (disk, at) = (diskette(), |name: &str| scratch.path().join(name));
+    for (name, format, bytes) in [
+        (
+            "a.qcow2",
+            Format::Qcow2,
+            qcow2::fixture::image(&disk, 16, true),
+        ),
+        (
+            "a.vhd",
+            Format::Vhd,
+            vhd::fixture::image(&disk, Some(1 << 20)),
+        ),
+        ("b.vhd", Format::Vhd, vhd::fixture::image(&disk, None)),
+        ("a.vhdx", Format::Vhdx, vhdx::fixture::image(&disk)),
+        ("a.vmdk", Format::Vmdk, vmdk::fixture::file(&disk, false)),
+        ("b.vmdk", Format::Vmdk, vmdk::fixture::file(&disk, true)),
+    ] {
+        fs::write(at(name), bytes).unwrap();
+        opens_as(&at(name), format, &disk);
+        let checked = open::examine(&at(name), &OpenOptions::default(), &Silent).unwrap();
+        assert!(checked.problems.worst().is_none(), "{:?}", checked.problems);
+    }
+    let set = ewf::fixture::set(&disk, 7);
+    assert!(set.len() > 3);
+    for (number, bytes) in (1..).zip(&set) {
+        fs::write(at(&format!("a.E{number:02}")), bytes).unwrap();
+    }
+    opens_as(&at("a.E01"), Format::Ewf, &disk);
+    let image = open::open(&at("a.E01"), &OpenOptions::default()).unwrap();
+    let sums = verify(&image, &Silent).unwrap();
+    let agree: Vec<_> = sums
+        .iter()
+        .map(|sum| (sum.algorithm, sum.agrees()))
+        .collect();
+    assert_eq!(agree, [("md5", Some(true)), ("sha1", Some(true))]);
+    drop(image);
+    let refusal = |name: &str| open::open(&at(name), &OpenOptions::default()).unwrap_err();
+    assert!(refusal("a.E02").to_string().contains("first one"));
+    // A byte of a chunk: the chunk is refused, and the others are read.
+    let mut changed = set[1].clone();
+    changed[300] ^= 1;
+    fs::write(at("a.E02"), &changed).unwrap();
+    let image = open::open(&at("a.E01"), &OpenOptions::default()).unwrap();
+    assert_eq!(verify(&image, &Silent).unwrap_err().kind(), Kind::Corrupt);
+    assert!(image.disk().read_vec(0, 7 * 32 << 10).unwrap() == disk[..7 * 32 << 10]);
+    drop(image);
+    fs::remove_file(at("a.E03")).unwrap();
+    let error = refusal("a.E01");
+    assert_eq!(error.kind(), Kind::NotFound);
+    assert!(error.to_string().contains("a.E03"), "{error}");
 }
 
 /// NDIF needs the resource fork, which programs keep in different places.

@@ -41,6 +41,16 @@ pub enum Format {
     Ndif,
     /// `DART`: Disk Archive/Retrieval Tool. Only read.
     Dart,
+    /// `QCOW2`, of QEMU. Only read.
+    Qcow2,
+    /// `VHD`, of Virtual PC and Hyper-V. Only read.
+    Vhd,
+    /// `VHDX`, of Hyper-V. Only read.
+    Vhdx,
+    /// `VMDK`, of VMware. Only read.
+    Vmdk,
+    /// `EWF`: the format of EnCase, `.E01`. Only read.
+    Ewf,
 }
 
 /// The structure of an image's file or folder, which several formats share.
@@ -76,7 +86,7 @@ struct FormatInfo {
 }
 
 /// A row for each format, in the order of [`Format`].
-static TABLE: [FormatInfo; 14] = {
+static TABLE: [FormatInfo; 19] = {
     const fn row(
         format: Format,
         code: &'static str,
@@ -170,13 +180,36 @@ static TABLE: [FormatInfo; 14] = {
             &["smi", "ndif"],
         ),
         row(Format::Dart, "DART", "DART image", ReadOnly, &["dart"]),
+        row(
+            Format::Qcow2,
+            "QCOW2",
+            "QEMU disk",
+            ReadOnly,
+            &["qcow2", "qcow"],
+        ),
+        row(
+            Format::Vhd,
+            "VHD",
+            "Virtual PC disk",
+            ReadOnly,
+            &["vhd", "vpc"],
+        ),
+        row(Format::Vhdx, "VHDX", "Hyper-V disk", ReadOnly, &["vhdx"]),
+        row(Format::Vmdk, "VMDK", "VMware disk", ReadOnly, &["vmdk"]),
+        row(
+            Format::Ewf,
+            "EWF",
+            "EnCase image",
+            ReadOnly,
+            &["e01", "s01"],
+        ),
     ]
 };
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 14] = {
-        let mut all = [Self::Udrw; 14];
+    pub const ALL: [Self; 19] = {
+        let mut all = [Self::Udrw; 19];
         let mut at = 0;
         while at < all.len() {
             all[at] = TABLE[at].format;
@@ -346,7 +379,7 @@ mod tests {
             );
             assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
         }
-        assert_eq!("vmdk".parse::<Format>().unwrap_err().kind(), Kind::Invalid);
+        assert_eq!("vdi".parse::<Format>().unwrap_err().kind(), Kind::Invalid);
     }
 
     #[test]

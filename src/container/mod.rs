@@ -2,7 +2,8 @@
 //!
 //! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over
 //! one file, [`sparsebundle`] over a folder. Formats of other programs are only read: [`mapped`] is the
-//! device over the maps of [`disk_copy`], [`dart`] and [`ndif`]. Unsupported formats are recognized by their magic
+//! device over the maps of [`disk_copy`], [`dart`] and [`ndif`], of [`qcow2`], [`vhd`], [`vhdx`], [`vmdk`]
+//! and [`ewf`]. Unsupported formats are recognized by their magic
 //! ([`foreign`]) and refused, so that they are never read as a raw disk.
 #![cfg_attr(
     not(test),
@@ -17,6 +18,7 @@ pub mod asif;
 mod checksum;
 pub mod dart;
 pub mod disk_copy;
+pub mod ewf;
 pub mod foreign;
 pub mod fork_file;
 mod format;
@@ -24,11 +26,15 @@ pub mod mapped;
 pub mod ndif;
 pub mod overlay;
 pub mod property_list;
+pub mod qcow2;
 pub mod raw;
 pub mod sparsebundle;
 pub mod sparseimage;
 pub mod stack;
 pub mod udif;
+pub mod vhd;
+pub mod vhdx;
+pub mod vmdk;
 
 pub use checksum::StoredChecksum;
 pub use format::{ContainerKind, Format};

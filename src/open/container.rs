@@ -19,7 +19,9 @@ use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle, ChosenGeometry};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif;
-use crate::container::{ContainerKind, Format, dart, disk_copy, foreign};
+use crate::container::{
+    ContainerKind, Format, dart, disk_copy, ewf, foreign, qcow2, vhd, vhdx, vmdk,
+};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::progress::Progress;
 use crate::store::{Local, LocalFile, Lock, Open, Store};
@@ -303,11 +305,19 @@ pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
     if udif::probe(file)? {
         return Ok(Format::Udro); // or another of its kinds, as its chunks tell
     }
-    if disk_copy::probe(file)? {
-        return Ok(Format::Dc42);
-    }
-    if dart::probe(file)? {
-        return Ok(Format::Dart);
+    let probes: [(Format, fn(&dyn BlockDevice) -> Result<bool>); 7] = [
+        (Format::Qcow2, qcow2::probe),
+        (Format::Vhdx, vhdx::probe),
+        (Format::Vmdk, vmdk::probe),
+        (Format::Ewf, |file| Ok(ewf::probe(file)?.is_some())),
+        (Format::Vhd, vhd::probe),
+        (Format::Dc42, disk_copy::probe),
+        (Format::Dart, dart::probe),
+    ];
+    for (format, probe) in probes {
+        if probe(file)? {
+            return Ok(format);
+        }
     }
     foreign::recognize(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
 }

@@ -6,18 +6,25 @@ use std::sync::Arc;
 
 use super::container::detect_container;
 use super::opening::Opening;
-use super::{LAYER, remote};
+use super::{LAYER, Layer, remote};
 use crate::container::dart::{self, Dart, DartSums};
 use crate::container::disk_copy::DiskCopy;
+use crate::container::ewf::{self, Ewf, EwfPart};
 use crate::container::mapped::MappedDisk;
 use crate::container::ndif::{self, Ndif};
+use crate::container::qcow2::Qcow2;
 use crate::container::udif::{self, Resource};
+use crate::container::vhd::Vhd;
+use crate::container::vhdx::Vhdx;
+use crate::container::vmdk::Vmdk;
 use crate::container::{Format, fork_file};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Slice};
-use crate::size::to_usize;
-use crate::store::{LocalFile, Open};
+use crate::size::{narrow, to_usize};
+use crate::store::{LocalFile, Lock, Open};
 use crate::{Error, Kind, Result};
 
+/// Largest number of files of a set: .E01 to .ZZZ.
+const MAX_PARTS: usize = 14_971;
 /// Longest resource fork that is read, in bytes: no fork of classic Mac OS is longer.
 const MAX_FORK: u64 = 16 << 20;
 
@@ -69,8 +76,12 @@ impl Opening<'_> {
         Ok(if is_ndif { Format::Ndif } else { format })
     }
 
-    /// Opens an image that is only read. The layer is not recorded.
-    pub(super) fn read_only_image(&self, file: &ForkedFile, format: Format) -> Result<MappedDisk> {
+    /// Opens an image that is only read. Its layer is not recorded, further files of a set are.
+    pub(super) fn read_only_image(
+        &mut self,
+        file: &ForkedFile,
+        format: Format,
+    ) -> Result<MappedDisk> {
         let data = file.data.clone();
         Ok(match format {
             Format::Dc42 => MappedDisk::new(DiskCopy::open(data)?),
@@ -84,6 +95,11 @@ impl Opening<'_> {
                     return Err(Error::new(Kind::NotFound, "ndif", message));
                 }
             },
+            Format::Qcow2 => MappedDisk::new(Qcow2::open(data)?),
+            Format::Vhd => MappedDisk::new(Vhd::open(data)?),
+            Format::Vhdx => MappedDisk::new(Vhdx::open(data)?),
+            Format::Vmdk => MappedDisk::new(Vmdk::open(data)?),
+            Format::Ewf => MappedDisk::new(Ewf::open(self.ewf_parts(data)?)?),
             other => {
                 let message = format!("{other} is not a format that is only read");
                 return Err(Error::invalid(LAYER, message));
@@ -91,11 +107,45 @@ impl Opening<'_> {
         })
     }
 
+    /// Returns `file`, the first of a set of EWF files, and the others, beside it.
+    fn ewf_parts(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vec<EwfPart>> {
+        const SET: &str = "ewf set";
+        match ewf::probe(&*file)? {
+            Some(1) | None => {}
+            Some(number) => {
+                let message = format!("file {number} of a set; open the first one (.E01)");
+                return Err(Error::invalid(SET, message));
+            }
+        }
+        let mut parts = vec![EwfPart {
+            file,
+            name: self.path.to_owned(),
+        }];
+        while parts.len() < MAX_PARTS
+            && let Some(last) = parts.last()
+            && ewf::continues(&*last.file)?
+        {
+            let number = narrow::<u32>(parts.len()) + 1;
+            let missing = |place: String| {
+                let message = format!("missing file {number} of the set: expected {place}");
+                Error::new(Kind::NotFound, SET, message)
+            };
+            let is_far = remote::url(self.path).is_some();
+            let path = ewf::part_path(self.path, number).filter(|_| !is_far);
+            let path = path.ok_or_else(|| missing("beside the first".to_owned()))?;
+            let found = LocalFile::open_locked(&path, Open::Read, Lock::Shared)?;
+            let file = Arc::new(found.ok_or_else(|| missing(path.display().to_string()))?);
+            self.layers.push(Layer::File(file.clone()));
+            parts.push(EwfPart { file, name: path });
+        }
+        Ok(parts)
+    }
+
     /// Returns the block table of an NDIF image. `None`: it is no such image.
     fn block_table(&self, file: &ForkedFile) -> Result<Option<Vec<u8>>> {
         let (kind, id) = ndif::RESOURCE;
-        let found = self.resources(file)?.into_iter();
-        Ok(found
+        Ok(self
+            .resources(file)?
             .into_iter()
             .find(|resource| resource.kind == kind && resource.id == id)
             .map(|resource| resource.data))

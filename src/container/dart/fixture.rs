@@ -3,7 +3,7 @@
 use zerocopy::IntoBytes;
 
 use super::layout::{DartRaw, STORED};
-use super::lzhuf::{SHORTEST, Tree, WINDOW, distance_code};
+use super::lzhuf::{HuffmanTree, SHORTEST, WINDOW, distance_code};
 use super::{BLOCK, Compression, DATA, TAGS};
 use crate::size::narrow;
 
@@ -88,7 +88,7 @@ fn rle_encode(block: &[u8]) -> Vec<u8> {
 
 /// Encodes by LZHUF, with the longest match of a few candidates.
 pub fn lzhuf_encode(plain: &[u8]) -> Vec<u8> {
-    let (mut tree, mut bits, mut at) = (Tree::new(), Vec::new(), 0);
+    let (mut tree, mut bits, mut at) = (HuffmanTree::new(), Vec::new(), 0);
     let mut latest = std::collections::HashMap::<&[u8], usize>::new();
     while at < plain.len() {
         let key = plain.get(at..at + SHORTEST);

@@ -17,7 +17,7 @@ const MAX_FREQUENCY: u16 = 0x8000;
 const LOOKAHEAD: usize = 2;
 
 /// The adaptive tree. Nodes are ordered by frequency; those of a pair of children are adjacent.
-pub(super) struct Tree {
+pub(super) struct HuffmanTree {
     /// With one more entry than nodes, which is larger than all frequencies.
     frequency: [u16; NODES + 1],
     /// By node, and then by symbol.
@@ -26,11 +26,11 @@ pub(super) struct Tree {
     child: [u16; NODES],
 }
 
-#[expect(
+#[allow(
     clippy::cast_possible_truncation,
     reason = "all numbers are below NODES + SYMBOLS, which is below 2^16"
 )]
-impl Tree {
+impl HuffmanTree {
     pub(super) fn new() -> Self {
         let mut tree = Self {
             frequency: [0; NODES + 1],
@@ -197,7 +197,7 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<()> {
         bytes: packed,
         at: 0,
     };
-    let (mut tree, mut at) = (Tree::new(), 0);
+    let (mut tree, mut at) = (HuffmanTree::new(), 0);
     while at < plain.len() {
         let symbol = tree.read(&mut bits)?;
         if let Ok(byte) = u8::try_from(symbol) {

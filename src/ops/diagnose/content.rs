@@ -216,7 +216,7 @@ fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
             .advise("unpack it on a Mac with `aa` or `compression_tool`")
     } else if is("EnCase") || is("Windows image") {
         Cause::new("other-system", "file", format!("is {name}"))
-            .advise("use `ewfmount` for an EnCase image, `wimapply` for a Windows image")
+            .advise("use `ewfexport` for an EnCase image, `wimapply` for a Windows image")
     } else if is("header in front") {
         Cause::new(
             "old-format",

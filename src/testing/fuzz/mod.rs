@@ -46,7 +46,7 @@ pub use iso9660::iso9660;
 pub use journal::journal;
 pub use object_store::object_log;
 pub use partition::partition_map;
-pub use read_only_image::{dart, disk_copy, fork_file, ndif};
+pub use read_only_image::{dart, disk_copy, ewf, fork_file, ndif, qcow2, vhd, vhdx, vmdk};
 pub use recover::{lost_volumes, recover};
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
@@ -111,6 +111,11 @@ pub const TARGETS: &[Target] = &[
     target("disk_copy", disk_copy, read_only_image::disk_copy_seeds),
     target("dart", dart, read_only_image::dart_seeds),
     target("ndif", ndif, read_only_image::ndif_seeds),
+    target("qcow2", qcow2, read_only_image::qcow2_seeds),
+    target("vhd", vhd, read_only_image::vhd_seeds),
+    target("vhdx", vhdx, read_only_image::vhdx_seeds),
+    target("vmdk", vmdk, read_only_image::vmdk_seeds),
+    target("ewf", ewf, read_only_image::ewf_seeds),
     target("fork_file", fork_file, read_only_image::fork_file_seeds),
     target("codec", codec, udif::codec_seeds),
     target("encode", encode, udif::encode_seeds),

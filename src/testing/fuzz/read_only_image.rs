@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use crate::container::dart::{self, Dart, DartSums};
 use crate::container::disk_copy::{self, DiskCopy};
+use crate::container::ewf::{self, Ewf, EwfPart};
 use crate::container::fork_file;
 use crate::container::mapped::{DiskMap, MappedDisk};
 use crate::container::ndif::{self, Ndif};
+use crate::container::qcow2::{self, Qcow2};
+use crate::container::vhd::{self, Vhd};
+use crate::container::vhdx::{self, Vhdx};
+use crate::container::vmdk::{self, Vmdk};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -85,6 +90,50 @@ pub fn ndif(input: &[u8]) {
     read_all(Ndif::open(file(data), table));
 }
 
+/// Takes an input that is a QCOW2 image.
+pub fn qcow2(input: &[u8]) {
+    qcow2::probe(&*file(input)).expect("memory can be read");
+    read_all(Qcow2::open(file(input)));
+}
+
+/// Takes an input of a VHD image, as [`described`](super::described).
+pub fn vhd(input: &[u8]) {
+    let Some(bytes) = super::described(input) else {
+        return;
+    };
+    vhd::probe(&*file(&bytes)).expect("memory can be read");
+    read_all(Vhd::open(file(&bytes)));
+}
+
+/// Takes an input of a VHDX image, as [`described`](super::described); it is read as it is, and with its
+/// checksums corrected.
+pub fn vhdx(input: &[u8]) {
+    let Some(mut bytes) = super::described(input) else {
+        return;
+    };
+    vhdx::probe(&*file(&bytes)).expect("memory can be read");
+    read_all(Vhdx::open(file(&bytes)));
+    vhdx::fixture::reseal(&mut bytes);
+    read_all(Vhdx::open(file(&bytes)));
+}
+
+/// Takes an input that is a VMDK file.
+pub fn vmdk(input: &[u8]) {
+    vmdk::probe(&*file(input)).expect("memory can be read");
+    read_all(Vmdk::open(file(input)));
+}
+
+/// Takes an input that is one EWF file.
+pub fn ewf(input: &[u8]) {
+    ewf::probe(&*file(input)).expect("memory can be read");
+    drop(ewf::continues(&*file(input)));
+    let part = EwfPart {
+        file: file(input),
+        name: "fuzz.E01".into(),
+    };
+    read_all(Ewf::open(vec![part]));
+}
+
 /// Takes an input that is a MacBinary, AppleSingle or AppleDouble file: its forks are within the file.
 pub fn fork_file(input: &[u8]) {
     let found = fork_file::find(&*file(input)).expect("memory can be read");
@@ -123,6 +172,37 @@ pub(super) fn ndif_seeds() -> Vec<Vec<u8>> {
     let image = ndif::fixture::NdifFixture::of(&diskette());
     let len = (image.table.len() as u16).to_le_bytes();
     vec![[&len, &image.table[..], &image.data].concat()]
+}
+
+pub(super) fn qcow2_seeds() -> Vec<Vec<u8>> {
+    vec![
+        qcow2::fixture::image(&diskette(), 12, true),
+        qcow2::fixture::image(&diskette()[..128 << 10], 9, false),
+    ]
+}
+
+pub(super) fn vhd_seeds() -> Vec<Vec<u8>> {
+    let disk = &diskette()[..96 << 10];
+    vec![
+        super::describe(&vhd::fixture::image(disk, Some(16 << 10))),
+        super::describe(&vhd::fixture::image(disk, None)),
+    ]
+}
+
+pub(super) fn vhdx_seeds() -> Vec<Vec<u8>> {
+    vec![super::describe(&vhdx::fixture::image(&diskette()))]
+}
+
+pub(super) fn vmdk_seeds() -> Vec<Vec<u8>> {
+    let disk = diskette();
+    vec![
+        vmdk::fixture::file(&disk[..128 << 10], false),
+        vmdk::fixture::file(&disk, true),
+    ]
+}
+
+pub(super) fn ewf_seeds() -> Vec<Vec<u8>> {
+    ewf::fixture::set(&diskette(), 1 << 20)
 }
 
 pub(super) fn fork_file_seeds() -> Vec<Vec<u8>> {
