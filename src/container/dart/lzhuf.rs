@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoding_round_trips() {
         assert_eq!(round_trip(b""), 0);
         round_trip(b"a");
         assert!(round_trip(&[0; 20_960]) < 700);
@@ -245,7 +245,7 @@ mod tests {
 
     /// The beginning of a stream that the crate `retrocompressor` 1.0.1 wrote, with its window of zeros.
     #[test]
-    fn what_another_program_encodes_is_decoded() {
+    fn data_of_another_encoder_is_decoded() {
         const PACKED: &str = "fc7d7f5f1d66f307f7f2bc01f4c2bdeec5bff7fdf715e065a382dbd980b59c785b7d6416e05885b7f402dc59c16afbc9 \
          09c2aa17e0d60bd8534817a7882f5d082fe1d416b4a4ff1220bc6806754ce177fa07ecd829643742f312d94f22f37049 \
          7d248187131752a40c3899e2c2f12672d9cd38934a2d862a4d5f2952b2b4d96868331378ca698b313769451acf4e16a8 \

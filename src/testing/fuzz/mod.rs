@@ -46,7 +46,7 @@ pub use iso9660::iso9660;
 pub use journal::journal;
 pub use object_store::object_log;
 pub use partition::partition_map;
-pub use read_only_image::{dart, disk_copy, ewf, fork_file, ndif, qcow2, vhd, vhdx, vmdk};
+pub use read_only_image::{classic_image, virtual_disk};
 pub use recover::{lost_volumes, recover};
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
@@ -108,15 +108,16 @@ pub const TARGETS: &[Target] = &[
     target("udif", udif, udif::udif_seeds),
     target("udif_resources", udif_resources, udif_set::resource_seeds),
     target("udif_set", udif_set, udif_set::set_seeds),
-    target("disk_copy", disk_copy, read_only_image::disk_copy_seeds),
-    target("dart", dart, read_only_image::dart_seeds),
-    target("ndif", ndif, read_only_image::ndif_seeds),
-    target("qcow2", qcow2, read_only_image::qcow2_seeds),
-    target("vhd", vhd, read_only_image::vhd_seeds),
-    target("vhdx", vhdx, read_only_image::vhdx_seeds),
-    target("vmdk", vmdk, read_only_image::vmdk_seeds),
-    target("ewf", ewf, read_only_image::ewf_seeds),
-    target("fork_file", fork_file, read_only_image::fork_file_seeds),
+    target(
+        "classic_image",
+        classic_image,
+        read_only_image::classic_image_seeds,
+    ),
+    target(
+        "virtual_disk",
+        virtual_disk,
+        read_only_image::virtual_disk_seeds,
+    ),
     target("codec", codec, udif::codec_seeds),
     target("encode", encode, udif::encode_seeds),
     target("crypt_header", crypt_header, crypt::seeds),

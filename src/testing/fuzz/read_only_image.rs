@@ -63,14 +63,72 @@ fn read_all(opened: Result<impl DiskMap + 'static>) {
     assert_eq!(error.kind(), Kind::ReadOnly);
 }
 
+/// A parser with its seeds.
+type Parser = (fn(&[u8]), fn() -> Vec<Vec<u8>>);
+
+/// The parsers of classic Mac OS.
+const CLASSIC: [Parser; 4] = [
+    (disk_copy, disk_copy_seeds),
+    (dart, dart_seeds),
+    (ndif, ndif_seeds),
+    (fork_file, fork_file_seeds),
+];
+
+/// Those of virtual machines and forensic programs.
+const VIRTUAL: [Parser; 5] = [
+    (qcow2, qcow2_seeds),
+    (vhd, vhd_seeds),
+    (vhdx, vhdx_seeds),
+    (vmdk, vmdk_seeds),
+    (ewf, ewf_seeds),
+];
+
+/// Takes an input of the number of a format and an image: Disk Copy 4.2, DART, NDIF, or a file with two
+/// forks.
+pub fn classic_image(input: &[u8]) {
+    run(&CLASSIC, input);
+}
+
+/// Takes an input of the number of a format and an image: QCOW2, VHD, VHDX, VMDK or EWF.
+pub fn virtual_disk(input: &[u8]) {
+    run(&VIRTUAL, input);
+}
+
+fn run(parsers: &[Parser], input: &[u8]) {
+    let Some((number, rest)) = input.split_first() else {
+        return;
+    };
+    let (parse, _) = parsers[usize::from(*number) % parsers.len()];
+    parse(rest);
+}
+
+pub(super) fn classic_image_seeds() -> Vec<Vec<u8>> {
+    seeds(&CLASSIC)
+}
+
+pub(super) fn virtual_disk_seeds() -> Vec<Vec<u8>> {
+    seeds(&VIRTUAL)
+}
+
+fn seeds(parsers: &[Parser]) -> Vec<Vec<u8>> {
+    let numbered = (0_u8..).zip(parsers);
+    numbered
+        .flat_map(|(number, (_, seeds))| {
+            seeds()
+                .into_iter()
+                .map(move |seed| [&[number], &seed[..]].concat())
+        })
+        .collect()
+}
+
 /// Takes an input that is an image of Disk Copy 4.2.
-pub fn disk_copy(input: &[u8]) {
+fn disk_copy(input: &[u8]) {
     disk_copy::probe(&*file(input)).expect("memory can be read");
     read_all(DiskCopy::open(file(input)));
 }
 
 /// Takes an input that is a DART image.
-pub fn dart(input: &[u8]) {
+fn dart(input: &[u8]) {
     dart::probe(&*file(input)).expect("memory can be read");
     let sums = DartSums {
         tags: Some(0),
@@ -81,7 +139,7 @@ pub fn dart(input: &[u8]) {
 
 /// Takes an input of the length of a block table (16 bits, little-endian), the table, and the data fork
 /// of an NDIF image.
-pub fn ndif(input: &[u8]) {
+fn ndif(input: &[u8]) {
     let Some((len, rest)) = input.split_first_chunk() else {
         return;
     };
@@ -91,13 +149,13 @@ pub fn ndif(input: &[u8]) {
 }
 
 /// Takes an input that is a QCOW2 image.
-pub fn qcow2(input: &[u8]) {
+fn qcow2(input: &[u8]) {
     qcow2::probe(&*file(input)).expect("memory can be read");
     read_all(Qcow2::open(file(input)));
 }
 
 /// Takes an input of a VHD image, as [`described`](super::described).
-pub fn vhd(input: &[u8]) {
+fn vhd(input: &[u8]) {
     let Some(bytes) = super::described(input) else {
         return;
     };
@@ -107,7 +165,7 @@ pub fn vhd(input: &[u8]) {
 
 /// Takes an input of a VHDX image, as [`described`](super::described); it is read as it is, and with its
 /// checksums corrected.
-pub fn vhdx(input: &[u8]) {
+fn vhdx(input: &[u8]) {
     let Some(mut bytes) = super::described(input) else {
         return;
     };
@@ -118,13 +176,13 @@ pub fn vhdx(input: &[u8]) {
 }
 
 /// Takes an input that is a VMDK file.
-pub fn vmdk(input: &[u8]) {
+fn vmdk(input: &[u8]) {
     vmdk::probe(&*file(input)).expect("memory can be read");
     read_all(Vmdk::open(file(input)));
 }
 
 /// Takes an input that is one EWF file.
-pub fn ewf(input: &[u8]) {
+fn ewf(input: &[u8]) {
     ewf::probe(&*file(input)).expect("memory can be read");
     drop(ewf::continues(&*file(input)));
     let part = EwfPart {
@@ -135,7 +193,7 @@ pub fn ewf(input: &[u8]) {
 }
 
 /// Takes an input that is a MacBinary, AppleSingle or AppleDouble file: its forks are within the file.
-pub fn fork_file(input: &[u8]) {
+fn fork_file(input: &[u8]) {
     let found = fork_file::find(&*file(input)).expect("memory can be read");
     let Some(places) = found else { return };
     for fork in [places.data, places.resource].into_iter().flatten() {
@@ -149,7 +207,7 @@ fn diskette() -> Vec<u8> {
     disk
 }
 
-pub(super) fn disk_copy_seeds() -> Vec<Vec<u8>> {
+fn disk_copy_seeds() -> Vec<Vec<u8>> {
     let disk = &diskette()[..4096];
     vec![
         disk_copy::fixture::image(disk, &[7; 96]),
@@ -157,7 +215,7 @@ pub(super) fn disk_copy_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-pub(super) fn dart_seeds() -> Vec<Vec<u8>> {
+fn dart_seeds() -> Vec<Vec<u8>> {
     use dart::fixture::{Packing, image};
     let disk = diskette();
     let random = crate::testing::Random::new(1).bytes(24_000);
@@ -168,20 +226,20 @@ pub(super) fn dart_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-pub(super) fn ndif_seeds() -> Vec<Vec<u8>> {
+fn ndif_seeds() -> Vec<Vec<u8>> {
     let image = ndif::fixture::NdifFixture::of(&diskette());
     let len = (image.table.len() as u16).to_le_bytes();
     vec![[&len, &image.table[..], &image.data].concat()]
 }
 
-pub(super) fn qcow2_seeds() -> Vec<Vec<u8>> {
+fn qcow2_seeds() -> Vec<Vec<u8>> {
     vec![
         qcow2::fixture::image(&diskette(), 12, true),
         qcow2::fixture::image(&diskette()[..128 << 10], 9, false),
     ]
 }
 
-pub(super) fn vhd_seeds() -> Vec<Vec<u8>> {
+fn vhd_seeds() -> Vec<Vec<u8>> {
     let disk = &diskette()[..96 << 10];
     vec![
         super::describe(&vhd::fixture::image(disk, Some(16 << 10))),
@@ -189,11 +247,11 @@ pub(super) fn vhd_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-pub(super) fn vhdx_seeds() -> Vec<Vec<u8>> {
+fn vhdx_seeds() -> Vec<Vec<u8>> {
     vec![super::describe(&vhdx::fixture::image(&diskette()))]
 }
 
-pub(super) fn vmdk_seeds() -> Vec<Vec<u8>> {
+fn vmdk_seeds() -> Vec<Vec<u8>> {
     let disk = diskette();
     vec![
         vmdk::fixture::file(&disk[..128 << 10], false),
@@ -201,11 +259,11 @@ pub(super) fn vmdk_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-pub(super) fn ewf_seeds() -> Vec<Vec<u8>> {
+fn ewf_seeds() -> Vec<Vec<u8>> {
     ewf::fixture::set(&diskette(), 1 << 20)
 }
 
-pub(super) fn fork_file_seeds() -> Vec<Vec<u8>> {
+fn fork_file_seeds() -> Vec<Vec<u8>> {
     vec![
         fork_file::mac_binary_of(&[1; 200], &[2; 100]),
         fork_file::apple_file_of(Some(&[1; 200]), &[2; 100]),

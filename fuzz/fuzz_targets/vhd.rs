@@ -1,5 +1,0 @@
-//! Checks that no VHD image makes its footer or its table of blocks panic, loop, or
-//! allocate memory by an unchecked number, and that a check reports what cannot be found.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| bandsaw::testing::fuzz::vhd(input));
