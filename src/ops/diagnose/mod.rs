@@ -12,7 +12,7 @@ use std::path::Path;
 
 use super::describe::layer_facts;
 use crate::container::sparsebundle::USED_INSTEAD;
-use crate::device::{Access, BlockDevice};
+use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote};
 use crate::problem::Severity;
 use crate::progress::Progress;
@@ -404,7 +404,23 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
                      end";
         return Ok(Some(content::cut_short(zeros)));
     }
-    Ok(recognized.or_else(|| content::unfinished(path)))
+    let recognized = recognized.or_else(|| content::unfinished(path));
+    if recognized.is_none() {
+        let head = file.read_vec(0, file.info().len.min(64 << 10) as usize)?;
+        if content::look_random(&head) {
+            let what = "is not a disk image that is known, and its bytes look random, as encrypted ones do";
+            let name = path.display();
+            return Ok(Some(
+                Cause::new("unknown", "disk", what)
+                    .advise("if it is a raw disk, open it with `--image-format udrw`")
+                    .advise(format!(
+                        "if it is a VeraCrypt or TrueCrypt volume, which no signature tells: `veracrypt {name}`, or \
+                         `cryptsetup open --type tcrypt --veracrypt {name} NAME`"
+                    )),
+            ));
+        }
+    }
+    Ok(recognized)
 }
 
 /// Returns the cause for a damaged structure of a layer, if the file is not of another type.
@@ -428,6 +444,24 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("name the bundle itself, not its parent folder")
                 .advise(list)
         }
+        ("ewf set", Kind::Invalid | Kind::NotFound) => {
+            Cause::new("one-part", "EWF", what("is one of several files"))
+                .advise("put all files (.E01, .E02, ...) in one folder and open the first")
+        }
+        ("ndif", Kind::NotFound) => {
+            let what = "is an NDIF image without its resource fork";
+            Cause::new("resource-fork-missing", "NDIF", what).advise(
+                "copy it with its fork: as a MacBinary file, or with the file `._` beside it",
+            )
+        }
+        (layer @ ("qcow2" | "vhd" | "vhdx" | "vmdk"), Kind::Unsupported) => Cause::new(
+            "other-system",
+            named(layer),
+            what("is of an unsupported kind"),
+        )
+        .advise(format!(
+            "convert it to a raw image: `qemu-img convert -O raw {name} disk.img`"
+        )),
         ("udif set" | "udif", Kind::Invalid | Kind::NotFound | Kind::Limit) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
                 .advise("put all parts (.dmg, .002.dmgpart, ...) in one folder and open the first")
@@ -497,6 +531,14 @@ fn named(layer: &str) -> &'static str {
         | "key entry" => ENCRYPTION,
         "sparse bundle" => "sparse bundle",
         "sparse image" => "sparse image",
+        "disk copy 4.2" => "Disk Copy 4.2",
+        "dart" => "DART",
+        "ndif" => "NDIF",
+        "qcow2" => "QCOW2",
+        "vhd" => "VHD",
+        "vhdx" => "VHDX",
+        "vmdk" => "VMDK",
+        "ewf" | "ewf set" => "EWF",
         layer if layer.starts_with("asif") => "ASIF",
         layer if layer.starts_with("udif") => "UDIF",
         _ => "container",
