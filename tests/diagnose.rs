@@ -213,7 +213,12 @@ fn disk_copy() {
     image[0] = 4;
     image[64..68].copy_from_slice(&819_200_u32.to_be_bytes());
     image[82] = 1;
-    assert_eq!(cause_of(&image, None).code, "old-format");
+    let cause = cause_of(&image, None);
+    assert_eq!(cause.code, "container-damaged");
+    assert!(
+        cause.what.contains("checksum mismatch of the data"),
+        "{cause:?}"
+    );
 }
 
 #[test]

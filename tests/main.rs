@@ -48,6 +48,7 @@ mod partition_crash;
 mod partition_foreign;
 mod power_cut;
 mod put_crash;
+mod read_only_images;
 mod remote;
 mod repair;
 mod resources;

@@ -102,6 +102,86 @@ fn hfs_volume() {
 }
 
 #[test]
+fn disk_copy() {
+    break_copies(|folder| {
+        let volume = fuzz::hfs_sample();
+        write(folder, DISK, &volume);
+        write(
+            folder,
+            "good.dc42",
+            &bandsaw::container::disk_copy::fixture::image(&volume, &[]),
+        )
+    });
+}
+
+#[test]
+fn dart() {
+    use bandsaw::container::dart::fixture::{Packing, image};
+    break_copies(|folder| write(folder, "good.dart", &image(&diskette(), &[], Packing::Best)));
+}
+
+#[test]
+fn ndif() {
+    use bandsaw::container::{fork_file, ndif, udif};
+    break_copies(|folder| {
+        let image = ndif::fixture::NdifFixture::of(&diskette());
+        let table = udif::Resource {
+            kind: ndif::RESOURCE.0.into(),
+            id: ndif::RESOURCE.1.into(),
+            attributes: "0x0000".into(),
+            data: image.table,
+            ..udif::Resource::default()
+        };
+        let fork = udif::to_fork(&[table]).unwrap();
+        write(
+            folder,
+            "good.bin",
+            &fork_file::mac_binary_of(&image.data, &fork),
+        )
+    });
+}
+
+#[test]
+fn qcow2() {
+    use bandsaw::container::qcow2::fixture::image;
+    break_copies(|folder| write(folder, "good.qcow2", &image(&diskette(), 12, true)));
+}
+
+#[test]
+fn vhd() {
+    use bandsaw::container::vhd::fixture::image;
+    break_copies(|folder| write(folder, "good.vhd", &image(&diskette(), Some(64 << 10))));
+}
+
+#[test]
+fn vhdx() {
+    use bandsaw::container::vhdx::fixture::image;
+    break_copies(|folder| write(folder, "good.vhdx", &image(&diskette())));
+}
+
+#[test]
+fn vmdk() {
+    use bandsaw::container::vmdk::fixture::file;
+    break_copies(|folder| write(folder, "good.vmdk", &file(&diskette(), true)));
+}
+
+#[test]
+fn ewf() {
+    break_copies(|folder| {
+        let set = bandsaw::container::ewf::fixture::set(&diskette(), 1 << 20);
+        write(folder, DISK, &diskette());
+        write(folder, "good.E01", &set[0])
+    });
+}
+
+/// Returns a diskette of 800 KB with an HFS volume.
+fn diskette() -> Vec<u8> {
+    let mut disk = fuzz::hfs_sample();
+    disk.resize(800 << 10, 0);
+    disk
+}
+
+#[test]
 fn apple_partition_map() {
     break_copies(|folder| {
         write(

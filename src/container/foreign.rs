@@ -1,113 +1,359 @@
-//! Recognition of images and archives that are not supported, by their magic.
+//! Recognition of images, archives and other files that are not supported, by their magic, with the
+//! programs that open them.
 
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::{Error, Result};
 
 /// Number of bytes at the start of a file that [`recognize`] reads.
 const HEAD: usize = 512;
-/// Number of bytes at the end of a file: Virtual PC has its trailer in the last sector.
-const TAIL: usize = 512;
 
 /// A recognized but unsupported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign {
-    /// The name of the format.
+    /// The name of the format, with an article.
     pub name: &'static str,
-    /// True if it is one of Apple's image formats, to be supported by a later version.
-    pub later: bool,
+    /// The kind of file.
+    pub kind: ForeignKind,
+    /// Sentences that name programs that open it; `{}` stands for the name of the file.
+    pub advice: &'static [&'static str],
+}
+
+/// Kinds of files that are not supported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForeignKind {
+    /// One compressed file: the image is in it.
+    Compressed,
+    /// Files, among which an image may be.
+    Archive,
+    /// The disk of another system or program.
+    Disk,
+    /// An old image of Apple's.
+    OldImage,
+    /// No disk at all.
+    Other,
 }
 
 impl Foreign {
     /// Returns the error for an attempt to open the file.
     pub fn refusal(&self) -> Error {
-        let why = if self.later {
-            "which this version does not support"
-        } else {
-            "which does not contain a raw disk: convert or extract it first (`qemu-img convert -O \
-             raw` for disks of virtual machines)"
-        };
-        Error::unsupported("image", format!("is {}, {why}", self.name))
+        let how = self.advice.first().map_or_else(String::new, |advice| {
+            format!(": {}", advice.replace("{}", "FILE"))
+        });
+        let message = format!("is {}, which does not contain a raw disk{how}", self.name);
+        Error::unsupported("image", message)
     }
 }
 
-/// Position of a magic in a file.
-enum MagicPlace {
-    Head(usize),
-    /// Offset from the end.
-    Tail(usize),
-}
+/// Offset and bytes of a magic.
+type Magic = (usize, &'static [u8]);
 
-use MagicPlace::{Head, Tail};
+use ForeignKind::{Archive, Compressed, Disk, OldImage, Other};
 
-/// Apple's formats.
-const APPLE: [(MagicPlace, &[u8], &str); 5] = [
-    (
-        Head(0),
-        b"koly",
-        "a disk image (UDIF) with its header in front",
-    ),
-    (Head(0), b"AEA1", "an Apple encrypted archive"),
-    (Head(0), b"AA01", "an Apple archive"),
-    (Head(0), b"YAA1", "an Apple archive"),
-    (Head(0), b"pbzx", "an Apple pbzx archive"),
+const QEMU: &[&str] = &["convert it to a raw image: `qemu-img convert -O raw {} disk.img`"];
+const SEVEN: &[&str] = &["unpack it: `7zz x {}`"];
+const UNAR: &[&str] = &[
+    "unpack it: `unar {}`; older versions also with StuffIt Expander",
+    "resource forks are kept by `unar -forks visible`: an NDIF image needs its own",
 ];
 
-/// Disks of other systems, and archives that images are distributed in.
-const OTHERS: [(MagicPlace, &[u8], &str); 24] = [
-    (Head(0), b"QFI\xfb", "a QEMU disk (qcow2)"),
-    (Head(0), b"QED\0", "a QEMU disk (qed)"),
-    (Head(0), b"KDMV", "a VMware disk (vmdk)"),
-    (Head(0), b"COWD", "a VMware disk (vmdk)"),
+/// All formats, the more specific magics first.
+const TABLE: &[(Magic, &str, ForeignKind, &[&str])] = &[
+    // Apple's.
     (
-        Head(0),
-        b"# Disk DescriptorFile",
-        "the description of a VMware disk (vmdk)",
+        (0, b"koly"),
+        "a disk image (UDIF) with its header in front, an unsupported old variant",
+        OldImage,
+        &["convert it on an old Mac: `hdiutil convert -format UDZO`"],
     ),
-    (Head(0), b"conectix", "a Virtual PC disk (vhd)"),
-    (Tail(512), b"conectix", "a Virtual PC disk (vhd)"),
-    (Head(0), b"vhdxfile", "a Hyper-V disk (vhdx)"),
-    (Head(64), b"\x7f\x10\xda\xbe", "a VirtualBox disk (vdi)"),
-    (Head(0), b"WithoutFreeSpace", "a Parallels disk (hdd)"),
-    (Head(0), b"WithouFreSpacExt", "a Parallels disk (hdd)"),
-    (Head(0), b"EVF\x09\x0d\x0a\xff\0", "an EnCase image (E01)"),
-    (Head(0), b"EVF2\x0d\x0a\x81\0", "an EnCase image (Ex01)"),
-    (Head(0), b"MSWIM\0\0\0", "a Windows image (wim)"),
-    (Head(0), b"\x1f\x8b\x08", "a gzip file"),
-    (Head(0), b"BZh", "a bzip2 file"),
-    (Head(0), b"\xfd7zXZ\0", "an xz file"),
-    (Head(0), b"\x28\xb5\x2f\xfd", "a zstd file"),
-    (Head(0), b"bvx", "an LZFSE file"),
-    (Head(0), b"PK\x03\x04", "a zip archive"),
-    (Head(0), b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (Head(0), b"Rar!\x1a\x07", "a rar archive"),
-    (Head(0), b"xar!", "a xar archive"),
-    (Head(257), b"ustar", "a tar archive"),
+    (
+        (0, b"AEA1"),
+        "an Apple encrypted archive, the format of Apple's system images",
+        Archive,
+        &["decrypt it on a Mac with `aea decrypt` and the key from its download page"],
+    ),
+    (
+        (0, b"AA01"),
+        "an Apple archive (.aar)",
+        Archive,
+        &["unpack it on a Mac: `aa extract -i {} -d FOLDER`"],
+    ),
+    (
+        (0, b"YAA1"),
+        "an Apple archive (.yaa)",
+        Archive,
+        &["unpack it on a Mac: `aa extract -i {} -d FOLDER`"],
+    ),
+    (
+        (0, b"pbzx"),
+        "an Apple pbzx archive, of an installer or an update",
+        Archive,
+        &["unpack it on a Mac with `aa`, elsewhere with `pbzx -n {} | cpio -i`"],
+    ),
+    (
+        (0, b"xar!"),
+        "a xar archive: an installer package (.pkg) or signed archive (.xip)",
+        Archive,
+        &["unpack it: `7zz x {}`, or on a Mac `pkgutil --expand {} FOLDER`"],
+    ),
+    // Classic Mac OS.
+    (
+        (0, b"StuffIt (c)1997-"),
+        "a StuffIt archive (.sit)",
+        Archive,
+        UNAR,
+    ),
+    (
+        (0, b"StuffIt!"),
+        "a StuffIt X archive (.sitx)",
+        Archive,
+        UNAR,
+    ),
+    (
+        (0, b"StuffIt?"),
+        "a StuffIt X archive (.sitx)",
+        Archive,
+        UNAR,
+    ),
+    ((10, b"rLau"), "a StuffIt archive (.sit)", Archive, UNAR),
+    (
+        (0, b"\xab\xcd\x00\x54"),
+        "a DiskDoubler file",
+        Archive,
+        UNAR,
+    ),
+    (
+        (0, b"\x00\x05\x16\x07"),
+        "an AppleDouble file: the attributes and resource fork of the file of this name without `._`",
+        Other,
+        &["open the file of this name without `._`"],
+    ),
+    // Disks of virtual machines and emulators.
+    ((0, b"QED\0"), "a QEMU disk (qed)", Disk, QEMU),
+    ((0, b"COWD"), "a VMware disk (vmdk)", Disk, QEMU),
+    (
+        (0, b"# Disk DescriptorFile"),
+        "the description of a VMware disk (vmdk) in other files",
+        Disk,
+        QEMU,
+    ),
+    (
+        (64, b"\x7f\x10\xda\xbe"),
+        "a VirtualBox disk (vdi)",
+        Disk,
+        QEMU,
+    ),
+    (
+        (0, b"WithoutFreeSpace"),
+        "a Parallels disk (hdd)",
+        Disk,
+        QEMU,
+    ),
+    (
+        (0, b"WithouFreSpacExt"),
+        "a Parallels disk (hdd)",
+        Disk,
+        QEMU,
+    ),
+    ((0, b"Bochs Virtual HD Image"), "a Bochs disk", Disk, QEMU),
+    (
+        (0, b"MComprHD"),
+        "a compressed disk of MAME (chd)",
+        Disk,
+        &["extract it: `chdman extracthd -i {} -o disk.img`"],
+    ),
+    // Forensic images and backups.
+    (
+        (0, b"EVF2\x0d\x0a\x81\0"),
+        "an EnCase image (Ex01)",
+        Disk,
+        &["export it: `ewfexport -f raw -t disk {}`"],
+    ),
+    (
+        (0, b"LVF\x09\x0d\x0a\xff\0"),
+        "an EnCase archive of files (L01)",
+        Archive,
+        &["open it in the program that made it"],
+    ),
+    (
+        (0, b"AFF10\r\n\0"),
+        "an AFF image",
+        Disk,
+        &["convert it: `affconvert -r {}` (afflib)"],
+    ),
+    (
+        (0, b"ADSEGMENTEDFILE"),
+        "an archive of FTK Imager (AD1)",
+        Archive,
+        &["open it in FTK Imager"],
+    ),
+    (
+        (0, b"partclone-image"),
+        "a partclone image",
+        Disk,
+        &["restore it: `partclone.restore -C -s {} -O partition.img`"],
+    ),
+    (
+        (0, b"\xb4\x6e\x68\x44"),
+        "an Acronis backup (tib)",
+        Disk,
+        &["restore it with Acronis True Image"],
+    ),
+    // Of phones, Windows and Linux.
+    (
+        (0, b"\x3a\xff\x26\xed"),
+        "an Android sparse image",
+        Disk,
+        &["expand it: `simg2img {} disk.img`"],
+    ),
+    (
+        (0, b"ANDROID!"),
+        "a boot image of Android",
+        Other,
+        &["unpack it: `unpack_bootimg --boot_img {}`"],
+    ),
+    (
+        (0, b"MSWIM\0\0\0"),
+        "a Windows image (wim, esd)",
+        Archive,
+        &["apply it: `wimapply {} FOLDER`, or unpack it: `7zz x {}`"],
+    ),
+    (
+        (0, b"MSCF\0\0\0\0"),
+        "a Windows cabinet (cab)",
+        Archive,
+        SEVEN,
+    ),
+    (
+        (0, b"hsqs"),
+        "a SquashFS file system",
+        Archive,
+        &["unpack it: `unsquashfs {}`"],
+    ),
+    (
+        (0, b"\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0"),
+        "a CD in raw sectors of 2352 bytes (bin)",
+        Disk,
+        &["convert it with its .cue file: `bchunk {} disc.cue disc`"],
+    ),
+    (
+        (0, b"MEDIA DESCRIPTOR"),
+        "the description of a disc (mds)",
+        Other,
+        &["open the file of this name that ends in .mdf"],
+    ),
+    (
+        (0, b"IsZ!"),
+        "a compressed disc image (isz)",
+        Disk,
+        &["expand it with UltraISO"],
+    ),
+    // Compressed files.
+    (
+        (0, b"\x1f\x8b\x08"),
+        "a gzip file",
+        Compressed,
+        &["unpack it: `gzip -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"BZh"),
+        "a bzip2 file",
+        Compressed,
+        &["unpack it: `bzip2 -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"\xfd7zXZ\0"),
+        "an xz file",
+        Compressed,
+        &["unpack it: `xz -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"\x28\xb5\x2f\xfd"),
+        "a zstd file",
+        Compressed,
+        &["unpack it: `zstd -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"\x04\x22\x4d\x18"),
+        "an LZ4 file",
+        Compressed,
+        &["unpack it: `lz4 -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"LZIP"),
+        "an lzip file",
+        Compressed,
+        &["unpack it: `lzip -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"\x1f\x9d\x90"),
+        "a compress file (.Z)",
+        Compressed,
+        &["unpack it: `gzip -dc {} > unpacked.dmg`"],
+    ),
+    (
+        (0, b"bvx"),
+        "an LZFSE file",
+        Compressed,
+        &["unpack it on a Mac: `compression_tool -decode -i {} -o unpacked.dmg`"],
+    ),
+    // Archives.
+    (
+        (0, b"PK\x03\x04"),
+        "a zip archive",
+        Compressed,
+        &["unpack it: `unzip {}`"],
+    ),
+    (
+        (0, b"PK\x05\x06"),
+        "an empty zip archive",
+        Other,
+        &["download it again"],
+    ),
+    (
+        (0, b"7z\xbc\xaf\x27\x1c"),
+        "a 7z archive",
+        Compressed,
+        SEVEN,
+    ),
+    ((0, b"Rar!\x1a\x07"), "a rar archive", Compressed, SEVEN),
+    (
+        (257, b"ustar"),
+        "a tar archive",
+        Compressed,
+        &["unpack it: `tar xf {}`"],
+    ),
+    (
+        (0, b"070701"),
+        "a cpio archive",
+        Archive,
+        &["unpack it: `cpio -id < {}`"],
+    ),
+    (
+        (0, b"!<arch>\n"),
+        "an ar archive, or a package of Debian",
+        Archive,
+        &["unpack it: `ar x {}`"],
+    ),
+    (
+        (0, b"\xed\xab\xee\xdb"),
+        "an RPM package",
+        Archive,
+        &["unpack it: `rpm2cpio {} | cpio -id`"],
+    ),
 ];
 
-/// Recognizes the format of `file` by its magic. Reads a sector at each end.
+/// Recognizes the format of `file` by its magic. Reads the first sector.
 pub fn recognize(file: &dyn BlockDevice) -> Result<Option<Foreign>> {
     let len = file.info().len;
     let head = file.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
-    let tail = file.read_vec(len.saturating_sub(TAIL as u64), TAIL.min(head.len()))?;
-    let stands = |(place, magic, _): &&(MagicPlace, &[u8], &'static str)| {
-        let from = match place {
-            Head(offset) => head.get(*offset..),
-            Tail(back) => tail
-                .len()
-                .checked_sub(*back)
-                .and_then(|offset| tail.get(offset..)),
-        };
+    let found = TABLE.iter().find(|((offset, magic), ..)| {
+        let from = head.get(*offset..);
         from.is_some_and(|bytes| bytes.starts_with(magic))
-    };
-    let ours = APPLE
-        .iter()
-        .find(stands)
-        .map(|(_, _, name)| Foreign { name, later: true });
-    Ok(ours.or_else(|| {
-        OTHERS
-            .iter()
-            .find(stands)
-            .map(|(_, _, name)| Foreign { name, later: false })
+    });
+    Ok(found.map(|(_, name, kind, advice)| Foreign {
+        name,
+        kind: *kind,
+        advice,
     }))
 }
 
@@ -118,16 +364,13 @@ mod tests {
 
     #[test]
     fn each_magic_is_recognized_and_named() {
-        for (place, magic, name) in APPLE.iter().chain(&OTHERS) {
+        for ((at, magic), name, kind, advice) in TABLE {
             let mut bytes = vec![0xa5; 4096];
-            let at = match place {
-                Head(offset) => *offset,
-                Tail(back) => bytes.len() - back,
-            };
-            bytes[at..at + magic.len()].copy_from_slice(magic);
+            bytes[*at..at + magic.len()].copy_from_slice(magic);
             let found = recognize(&Memory::from(bytes)).unwrap().expect(name);
-            assert_eq!(found.name, *name);
+            assert_eq!((found.name, found.kind), (*name, *kind));
             assert!(found.refusal().to_string().contains(name));
+            assert!(!advice.is_empty(), "{name}: no program is named");
         }
     }
 

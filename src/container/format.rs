@@ -7,7 +7,8 @@ use std::str::FromStr;
 use crate::codec::Codec;
 use crate::{Error, Result};
 
-/// An image format with hdiutil's code, in the order in which they are listed for users.
+/// An image format, in the order in which they are listed for users. Those of Apple since Mac OS X have
+/// hdiutil's code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
@@ -34,6 +35,22 @@ pub enum Format {
     Ulfo,
     /// `ULMO`: UDIF compressed by LZMA.
     Ulmo,
+    /// `DC42`: Disk Copy 4.2. Only read.
+    Dc42,
+    /// `NDIF`: Disk Copy 6, in two forks. Only read.
+    Ndif,
+    /// `DART`: Disk Archive/Retrieval Tool. Only read.
+    Dart,
+    /// `QCOW2`, of QEMU. Only read.
+    Qcow2,
+    /// `VHD`, of Virtual PC and Hyper-V. Only read.
+    Vhd,
+    /// `VHDX`, of Hyper-V. Only read.
+    Vhdx,
+    /// `VMDK`, of VMware. Only read.
+    Vmdk,
+    /// `EWF`: the format of EnCase, `.E01`. Only read.
+    Ewf,
 }
 
 /// The structure of an image's file or folder, which several formats share.
@@ -49,12 +66,14 @@ pub enum ContainerKind {
     Asif,
     /// UDIF. Its formats differ only in the compression of chunks.
     Udif,
+    /// A container that is only read, of another program or of classic Mac OS.
+    ReadOnly,
 }
 
 /// A row of the table of formats.
 struct FormatInfo {
     format: Format,
-    /// hdiutil's code.
+    /// hdiutil's code, or a name.
     code: &'static str,
     /// Description for users.
     description: &'static str,
@@ -67,7 +86,7 @@ struct FormatInfo {
 }
 
 /// A row for each format, in the order of [`Format`].
-static TABLE: [FormatInfo; 11] = {
+static TABLE: [FormatInfo; 19] = {
     const fn row(
         format: Format,
         code: &'static str,
@@ -95,7 +114,7 @@ static TABLE: [FormatInfo; 11] = {
             ..row(format, code, description, ContainerKind::Udif, &[])
         }
     }
-    use ContainerKind::{Asif, Bundle, Raw, SparseImage};
+    use ContainerKind::{Asif, Bundle, Raw, ReadOnly, SparseImage};
     use Format::{Udbz, Udco, Udro, Udrw, Udsb, Udsp, Udto, Udzo, Ulfo, Ulmo};
     [
         row(
@@ -146,13 +165,51 @@ static TABLE: [FormatInfo; 11] = {
             "disk image compressed by LZMA",
             Some(Codec::Lzma),
         ),
+        row(
+            Format::Dc42,
+            "DC42",
+            "Disk Copy 4.2 image",
+            ReadOnly,
+            &["dc42", "diskcopy42", "image"],
+        ),
+        row(
+            Format::Ndif,
+            "NDIF",
+            "Disk Copy 6 image",
+            ReadOnly,
+            &["smi", "ndif"],
+        ),
+        row(Format::Dart, "DART", "DART image", ReadOnly, &["dart"]),
+        row(
+            Format::Qcow2,
+            "QCOW2",
+            "QEMU disk",
+            ReadOnly,
+            &["qcow2", "qcow"],
+        ),
+        row(
+            Format::Vhd,
+            "VHD",
+            "Virtual PC disk",
+            ReadOnly,
+            &["vhd", "vpc"],
+        ),
+        row(Format::Vhdx, "VHDX", "Hyper-V disk", ReadOnly, &["vhdx"]),
+        row(Format::Vmdk, "VMDK", "VMware disk", ReadOnly, &["vmdk"]),
+        row(
+            Format::Ewf,
+            "EWF",
+            "EnCase image",
+            ReadOnly,
+            &["e01", "s01"],
+        ),
     ]
 };
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 11] = {
-        let mut all = [Self::Udrw; 11];
+    pub const ALL: [Self; 19] = {
+        let mut all = [Self::Udrw; 19];
         let mut at = 0;
         while at < all.len() {
             all[at] = TABLE[at].format;
@@ -165,7 +222,7 @@ impl Format {
         &TABLE[self as usize]
     }
 
-    /// Returns hdiutil's code.
+    /// Returns hdiutil's code, or the name of the format.
     pub const fn code(self) -> &'static str {
         self.row().code
     }
@@ -196,7 +253,12 @@ impl Format {
     /// Returns true if the disk in an image is writable. An image of another format is created as a
     /// whole from an existing disk.
     pub(crate) const fn can_change(self) -> bool {
-        !self.is_udif()
+        !self.is_udif() && self.can_create()
+    }
+
+    /// Returns true if images of the format can be created. All others are only read.
+    pub const fn can_create(self) -> bool {
+        !matches!(self.container(), ContainerKind::ReadOnly)
     }
 
     /// Returns true if the disk is stored in bands, whose size can be chosen.
@@ -250,6 +312,8 @@ impl Format {
         match Self::from_extension(path) {
             None => true,
             Some(named) if named.is_plain() && self.is_plain() => true,
+            // Images of diskettes, and of disks of emulators, are often called so.
+            Some(named) if !self.can_create() && (named.is_plain() || !named.can_create()) => true,
             // `.dmg` is used for all formats without an extension of their own.
             Some(Self::Udrw) => {
                 self.is_udif()
@@ -315,7 +379,7 @@ mod tests {
             );
             assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
         }
-        assert_eq!("vmdk".parse::<Format>().unwrap_err().kind(), Kind::Invalid);
+        assert_eq!("vdi".parse::<Format>().unwrap_err().kind(), Kind::Invalid);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Image formats.
 //!
 //! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over
-//! one file, [`sparsebundle`] over a folder. Unsupported formats are recognized by their magic
+//! one file, [`sparsebundle`] over a folder. Formats of other programs are only read: [`mapped`] is the
+//! device over the maps of [`disk_copy`], [`dart`] and [`ndif`], of [`qcow2`], [`vhd`], [`vhdx`], [`vmdk`]
+//! and [`ewf`]. Unsupported formats are recognized by their magic
 //! ([`foreign`]) and refused, so that they are never read as a raw disk.
 #![cfg_attr(
     not(test),
@@ -13,19 +15,32 @@
 )]
 
 pub mod asif;
+mod checksum;
+pub mod dart;
+pub mod disk_copy;
+pub mod ewf;
 pub mod foreign;
+pub mod fork_file;
 mod format;
+pub mod mapped;
+pub mod ndif;
 pub mod overlay;
 pub mod property_list;
+pub mod qcow2;
 pub mod raw;
 pub mod sparsebundle;
 pub mod sparseimage;
 pub mod stack;
 pub mod udif;
+pub mod vhd;
+pub mod vhdx;
+pub mod vmdk;
 
+pub use checksum::StoredChecksum;
 pub use format::{ContainerKind, Format};
 pub use property_list::property_list_xml;
 
+use self::checksum::disk_copy_sum;
 use crate::error::Place;
 use crate::{Error, Reason, Result};
 

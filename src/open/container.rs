@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::gate::{self, OpenedContainer};
 use super::guarded::Guarded;
 use super::opening::Opening;
+use super::read_only_image::ForkedFile;
 use super::remote::RemoteTarget;
 use super::resolve_lists::{self, ResolvedLists};
 use super::{
@@ -13,11 +14,14 @@ use super::{
     snapshot,
 };
 use crate::container::asif::{self, Asif};
+use crate::container::mapped::MappedDisk;
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::{self, Bundle, ChosenGeometry};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif;
-use crate::container::{ContainerKind, Format, foreign};
+use crate::container::{
+    ContainerKind, Format, dart, disk_copy, ewf, foreign, qcow2, vhd, vhdx, vmdk,
+};
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::progress::Progress;
 use crate::store::{Local, LocalFile, Lock, Open, Store};
@@ -108,10 +112,12 @@ impl Opening<'_> {
     /// Opens the container in a local or remote file.
     pub(super) fn file(&mut self, file: Arc<dyn BlockDevice>) -> Result<OpenedContainer> {
         let plain = self.unlock(file)?;
+        let forked = self.forks(plain)?;
         let format = match self.options.image_format {
             Some(format) => format,
-            None => detect_container(&*plain)?,
+            None => self.detect(&forked)?,
         };
+        let plain = forked.data.clone();
         let disk: Arc<dyn BlockDevice> = match format.container() {
             ContainerKind::Bundle => {
                 let message = "is a file, expected a folder (UDSB)";
@@ -125,6 +131,7 @@ impl Opening<'_> {
             }
             ContainerKind::Asif => self.asif(plain)?,
             ContainerKind::Udif => return self.udif(plain),
+            ContainerKind::ReadOnly => self.mapped(&forked, format)?,
         };
         Ok(OpenedContainer {
             format,
@@ -178,6 +185,19 @@ impl Opening<'_> {
             )),
             _ => Ok(image),
         }
+    }
+
+    fn mapped(&mut self, file: &ForkedFile, format: Format) -> Result<Arc<MappedDisk>> {
+        let disk = Arc::new(self.read_only_image(file, format)?);
+        self.layers.push(Layer::Mapped(disk.clone()));
+        if self.options.access == Access::ReadWrite {
+            let message = format!(
+                "read-only format: {} ({format}); convert the image to change it",
+                format.description()
+            );
+            return Err(Error::new(Kind::ReadOnly, LAYER, message));
+        }
+        Ok(disk)
     }
 
     /// The exact UDIF format follows from the chunks, even if another was named.
@@ -284,6 +304,20 @@ pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
     }
     if udif::probe(file)? {
         return Ok(Format::Udro); // or another of its kinds, as its chunks tell
+    }
+    let probes: [(Format, fn(&dyn BlockDevice) -> Result<bool>); 7] = [
+        (Format::Qcow2, qcow2::probe),
+        (Format::Vhdx, vhdx::probe),
+        (Format::Vmdk, vmdk::probe),
+        (Format::Ewf, |file| Ok(ewf::probe(file)?.is_some())),
+        (Format::Vhd, vhd::probe),
+        (Format::Dc42, disk_copy::probe),
+        (Format::Dart, dart::probe),
+    ];
+    for (format, probe) in probes {
+        if probe(file)? {
+            return Ok(format);
+        }
     }
     foreign::recognize(file)?.map_or(Ok(Format::Udrw), |foreign| Err(foreign.refusal()))
 }

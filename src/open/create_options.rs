@@ -45,6 +45,13 @@ impl CreateOptions {
     /// Refuses options that the format does not support, independent of the length.
     pub(crate) fn check(&self) -> Result<()> {
         let format = self.format;
+        if !format.can_create() {
+            let message = format!(
+                "cannot create a {} ({format}): the format is only read",
+                format.description()
+            );
+            return Err(Error::invalid(LAYER, message));
+        }
         if self.band_size.is_some() && !format.has_bands() {
             return Err(Error::invalid(
                 LAYER,
@@ -86,7 +93,7 @@ impl CreateOptions {
             ContainerKind::SparseImage | ContainerKind::Asif => {
                 self.len.saturating_add(self.len / 256 + (64 << 20))
             }
-            ContainerKind::Raw | ContainerKind::Udif => self.len,
+            ContainerKind::Raw | ContainerKind::Udif | ContainerKind::ReadOnly => self.len,
         }
     }
 

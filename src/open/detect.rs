@@ -6,9 +6,10 @@ use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::fs::{core_storage, exfat, fat, foreign, hfsplus, udf};
 
 /// Magic numbers and their offsets.
-const MAGICS: [(u64, &[u8], VolumeFormat); 9] = [
+const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
     (32, b"NXSB", VolumeFormat::Apfs),
     (exfat::MAGIC.0, exfat::MAGIC.1, VolumeFormat::ExFat),
+    (3, b"-FVE-FS-", VolumeFormat::BitLocker),
     (3, &foreign::NTFS_NAME, VolumeFormat::Ntfs),
     (0, b"XFSB", VolumeFormat::Xfs),
     (0x1_0040, b"_BHRfS_M", VolumeFormat::Btrfs),

@@ -15,6 +15,7 @@ use crate::Result;
 use crate::address::VolumeSelector;
 use crate::container::Format;
 use crate::container::asif::Asif;
+use crate::container::mapped::MappedDisk;
 use crate::container::sparsebundle::Bundle;
 use crate::container::sparseimage::SparseImage;
 use crate::container::udif::Udif;
@@ -122,6 +123,14 @@ impl Image {
     /// Returns the UDIF image, if it is one.
     pub fn udif(&self) -> Option<&Udif> {
         self.layers.iter().find_map(Layer::udif).map(|udif| &**udif)
+    }
+
+    /// Returns the image of a format that is only read, if it is one.
+    pub fn mapped(&self) -> Option<&MappedDisk> {
+        self.layers
+            .iter()
+            .find_map(Layer::mapped)
+            .map(|disk| &**disk)
     }
 
     /// Returns the layers over it, from the bottom.

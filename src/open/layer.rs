@@ -6,6 +6,7 @@ use super::layer_metadata::LayerFile;
 use super::volume::Volume;
 use crate::container::Format;
 use crate::container::asif::Asif;
+use crate::container::mapped::MappedDisk;
 use crate::container::raw::Raw;
 use crate::container::sparsebundle::Bundle;
 use crate::container::sparseimage::SparseImage;
@@ -40,6 +41,8 @@ pub enum Layer {
     Asif(Arc<Asif>),
     /// A UDIF image: the disk in chunks, mostly compressed.
     Udif(Arc<Udif>),
+    /// An image of another format that is only read.
+    Mapped(Arc<MappedDisk>),
     /// An overlay over the disk below, in a file of its own.
     Overlay(LayerFile),
     /// The disk that an image and the layers over it form.
@@ -73,6 +76,7 @@ impl Layer {
             Self::SparseImage(_) => "sparse_image",
             Self::Asif(_) => "asif",
             Self::Udif(_) => "udif",
+            Self::Mapped(_) => "read_only_image",
             Self::Overlay(_) => "overlay",
             Self::Stack(_) => "stack",
             Self::Partitions(_) => "partition_map",
@@ -88,6 +92,7 @@ impl Layer {
             Self::SparseImage(image) => image.clone(),
             Self::Asif(image) => image.clone(),
             Self::Udif(udif) => udif.clone(),
+            Self::Mapped(disk) => disk.clone(),
             Self::Stack(stack) => stack.clone(),
             // A layer file is no disk by itself.
             Self::File(_)
@@ -109,6 +114,7 @@ impl Layer {
             Self::SparseImage(_) => Some(Format::Udsp),
             Self::Asif(_) => Some(Format::Asif),
             Self::Udif(udif) => Some(udif.format()),
+            Self::Mapped(disk) => Some(disk.format()),
             _ => None,
         }
     }
@@ -190,6 +196,14 @@ impl Layer {
     pub fn udif(&self) -> Option<&Arc<Udif>> {
         match self {
             Self::Udif(udif) => Some(udif),
+            _ => None,
+        }
+    }
+
+    /// Returns the image that is only read, if the layer is one.
+    pub fn mapped(&self) -> Option<&Arc<MappedDisk>> {
+        match self {
+            Self::Mapped(disk) => Some(disk),
             _ => None,
         }
     }

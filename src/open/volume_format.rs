@@ -22,6 +22,7 @@ pub enum VolumeFormat {
     Btrfs,
     Iso9660,
     Udf,
+    BitLocker,
     Luks,
     Lvm,
     Swap,
@@ -45,6 +46,7 @@ impl VolumeFormat {
             Self::Btrfs => "Btrfs",
             Self::Iso9660 => "ISO 9660",
             Self::Udf => "UDF",
+            Self::BitLocker => "BitLocker encryption",
             Self::Luks => "LUKS encryption",
             Self::Lvm => "an LVM physical volume",
             Self::Swap => "Linux swap space",
@@ -61,8 +63,8 @@ impl VolumeFormat {
             Self::Btrfs => Some("btrfs"),
             Self::HfsPlus | Self::Hfsx | Self::Hfs | Self::Apfs | Self::CoreStorage => None,
             Self::Fat | Self::ExFat => None,
-            Self::Iso9660 | Self::Udf => None,
-            Self::Mfs | Self::Luks | Self::Lvm | Self::Swap => None,
+            Self::BitLocker | Self::Iso9660 | Self::Udf | Self::Mfs => None,
+            Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
 

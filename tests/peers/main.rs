@@ -48,6 +48,7 @@ mod tar;
 mod tree;
 mod udf;
 mod udif;
+mod virtual_disks;
 mod volume;
 
 use std::path::PathBuf;
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
     tar::add(&mut suite);
     udf::add(&mut suite);
     udif::add(&mut suite);
+    virtual_disks::add(&mut suite);
     suite.run()
 }
 

@@ -38,6 +38,11 @@ pub(crate) fn write(report: &ImageInfo, output: &Output, out: &mut dyn Write) ->
         Some(StorageInfo::Udif(udif)) => sheet.chunks(udif)?,
         Some(StorageInfo::SparseImage(image)) => sheet.sparse_image(image)?,
         Some(StorageInfo::Asif(image)) => sheet.asif(image)?,
+        Some(StorageInfo::ReadOnlyImage(image)) => {
+            for (name, value) in &image.facts {
+                sheet.fact(name, &output.name(value))?;
+            }
+        }
         Some(StorageInfo::Raw | StorageInfo::SparseBundle(_)) | None => {}
     }
     if let Some(bucket) = &report.bucket {

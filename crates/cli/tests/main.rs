@@ -39,6 +39,7 @@ mod mount;
 mod new_archives;
 mod on_a_mac;
 mod passwd;
+mod read_only_images;
 mod readers;
 mod reasons;
 mod reband;

@@ -139,7 +139,14 @@ def test_reports_have_the_members_of_the_schemas() -> None:
     ]:
         assert fields(kind) == members(common[name]), name
     storages = {one["properties"]["kind"]["const"]: members(one) for one in common["storage"]["oneOf"]}
-    for kind in (_reports.Raw, _reports.SparseBundle, _reports.SparseImage, _reports.Asif, _reports.Udif):
+    for kind in (
+        _reports.Raw,
+        _reports.SparseBundle,
+        _reports.SparseImage,
+        _reports.Asif,
+        _reports.Udif,
+        _reports.ReadOnlyImage,
+    ):
         assert fields(kind) == storages[kind.kind]
     details = {one["properties"]["kind"]["const"]: members(one) for one in common["volume_details"]["oneOf"]}
     for kind in (_reports.HfsDetails, _reports.ApfsDetails):

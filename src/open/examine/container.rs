@@ -10,7 +10,7 @@ use crate::container::udif::{self, SegmentPart};
 use crate::container::{ContainerKind, Format, asif, sparsebundle, sparseimage};
 use crate::crypt;
 use crate::device::{Access, BlockDevice};
-use crate::open::container::{detect_container, lock_file, stands_alone};
+use crate::open::container::{lock_file, stands_alone};
 use crate::open::geometry::Depth;
 use crate::open::opening::Opening;
 use crate::open::{LAYER, Layer, OpenOptions, asif_directories, band_size, contents, disk};
@@ -89,18 +89,31 @@ pub(super) fn examine_file(
     if found.is_encrypted && found.judged("encryption header", encrypted)?.is_none() {
         return Ok(());
     }
-    let unlocked = Opening::new(path, options).unlock(file);
+    let mut opening = Opening::new(path, options);
+    let unlocked = opening.unlock(file);
     let Some(plain) = found.opened("encrypted data", unlocked)? else {
         return Ok(());
     };
+    let forked = opening.forks(plain)?;
     let Some(format) = options.image_format.map_or_else(
-        || found.opened("container", detect_container(&*plain)),
+        || found.opened("container", opening.detect(&forked)),
         |format| Ok(Some(format)),
     )?
     else {
         return Ok(());
     };
-    found.is_write_once |= format.is_udif();
+    let plain = forked.data.clone();
+    found.is_write_once |= !format.can_change();
+    if !format.can_create() {
+        let checked = opening.read_only_image(&forked, format).and_then(|disk| {
+            disk.check(&mut found.problems, progress)?;
+            Ok(Arc::new(disk) as Arc<dyn BlockDevice>)
+        });
+        return match found.judged(format.description(), checked)? {
+            Some(disk) => examine_shown(path, &disk, format, options, found, progress),
+            None => Ok(()),
+        };
+    }
     if format.is_plain()
         && options.image_format.is_none()
         && !found.is_encrypted
@@ -162,7 +175,9 @@ fn examine_container(
             Ok(disk)
         }),
         ContainerKind::Raw => Ok(check_raw(plain, problems)),
-        ContainerKind::Bundle => Err(Error::invalid(LAYER, "is a file, expected a folder (UDSB)")),
+        ContainerKind::Bundle | ContainerKind::ReadOnly => {
+            Err(Error::invalid(LAYER, "is a file, expected a folder (UDSB)"))
+        }
         ContainerKind::Udif => parts
             .and_then(|parts| udif::check(parts, problems, progress))
             .map(|image| Arc::new(image) as _),

@@ -260,7 +260,7 @@ fn order(target: &Image, noisy: bool) -> Order {
             Order::SideBySide(target.bundle().map_or(1, |bundle| bundle.band_size()))
         }
         ContainerKind::SparseImage | ContainerKind::Asif => Order::FrontToBack,
-        ContainerKind::Raw | ContainerKind::Udif => Order::SideBySide(1),
+        ContainerKind::Raw | ContainerKind::Udif | ContainerKind::ReadOnly => Order::SideBySide(1),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Facts of each kind of container, of layers over an image, and of bundles in a bucket.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::error::Message;
 use crate::address::shown;
 use crate::container::asif::Asif;
+use crate::container::mapped::MappedDisk;
 use crate::container::sparsebundle::{Bundle, Survey};
 use crate::container::sparseimage::SparseImage;
 use crate::container::udif::{CodeSignature, Udif};
@@ -39,6 +40,7 @@ pub enum StorageInfo {
     SparseImage(SparseImageInfo),
     Asif(AsifInfo),
     Udif(UdifInfo),
+    ReadOnlyImage(ReadOnlyImageInfo),
 }
 
 /// A sparse bundle.
@@ -138,6 +140,13 @@ pub struct UdifInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureInfo>,
     pub resource_types: BTreeSet<String>,
+}
+
+/// An image of another format that is only read.
+#[derive(Debug, Serialize)]
+pub struct ReadOnlyImageInfo {
+    /// Facts for people, by name.
+    pub facts: BTreeMap<&'static str, String>,
 }
 
 /// A code signature: its place, and what it says.
@@ -259,6 +268,14 @@ impl UdifInfo {
             signed: usage.signed,
             signature: SignatureInfo::of(udif).map(|(info, _)| info),
             resource_types: beside.map(|resource| resource.kind.clone()).collect(),
+        }
+    }
+}
+
+impl ReadOnlyImageInfo {
+    pub(super) fn new(disk: &MappedDisk) -> Self {
+        Self {
+            facts: disk.facts().into_iter().collect(),
         }
     }
 }

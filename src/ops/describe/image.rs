@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::container::{
-    AsifInfo, BucketInfo, BundleInfo, LayerInfo, SparseImageInfo, StorageInfo, UdifInfo, metadata,
+    AsifInfo, BucketInfo, BundleInfo, LayerInfo, ReadOnlyImageInfo, SparseImageInfo, StorageInfo,
+    UdifInfo, metadata,
 };
 use super::crypt::{ArchiveInfo, EncryptionInfo};
 use super::error::messages;
@@ -151,6 +152,9 @@ impl ImageInfo {
                     self.storage = Some(StorageInfo::Asif(AsifInfo::new(image)));
                 }
                 Layer::Udif(udif) => self.storage = Some(StorageInfo::Udif(UdifInfo::new(udif))),
+                Layer::Mapped(disk) => {
+                    self.storage = Some(StorageInfo::ReadOnlyImage(ReadOnlyImageInfo::new(disk)));
+                }
                 Layer::Overlay(file) => self.layers.push(LayerInfo::new(file)?),
                 Layer::Stack(_) => {}
                 Layer::Partitions(map) => self.partition_map = Some(PartitionMapInfo::new(map)),

@@ -66,6 +66,18 @@ pub fn layer_facts(layer: &Layer) -> Vec<(String, String)> {
             );
             one("UDIF", what)
         }
+        Layer::Mapped(disk) => {
+            let format = disk.format();
+            let mut what = format!(
+                "{} ({format}), a disk of {}",
+                format.description(),
+                exact(disk.info().len)
+            );
+            for (name, value) in disk.facts() {
+                what += &format!("; {name}: {value}");
+            }
+            one(format.code(), what)
+        }
         Layer::Overlay(file) => {
             let name = file.path.display();
             one(

@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use super::error::{ErrorInfo, Message, messages};
-use crate::container::Orphan;
-use crate::container::udif::{Checksum, ChecksumResult};
+use crate::container::{Orphan, StoredChecksum};
 use crate::error::Place;
 use crate::ops::compact::{OrphanReport, SkippedVolume};
 use crate::ops::resize::ResizeStep;
@@ -14,7 +13,7 @@ use crate::ops::resize::ResizeStep;
 pub struct ChecksumInfo {
     /// The table, `tables` or `data fork`.
     pub name: String,
-    /// `crc32`, `none` or `other`.
+    /// `crc32`, `disk_copy`, ...; `none` or `other`.
     pub algorithm: &'static str,
     /// The stored checksum, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,18 +71,12 @@ pub struct SkippedVolumeInfo {
 
 impl ChecksumInfo {
     /// Returns the facts of a comparison.
-    pub fn new(of: &ChecksumResult) -> Self {
-        let hex = |sum: u32| format!("{sum:08x}");
-        let (algorithm, stored) = match of.stored {
-            Checksum::None => ("none", None),
-            Checksum::Crc32(sum) => ("crc32", Some(hex(sum))),
-            Checksum::Other(_) => ("other", None),
-        };
+    pub fn new(of: &StoredChecksum) -> Self {
         Self {
             name: of.of.clone(),
-            algorithm,
-            stored,
-            computed: of.computed.map(hex),
+            algorithm: of.algorithm,
+            stored: of.stored.clone(),
+            computed: of.computed.clone(),
             intact: of.agrees(),
         }
     }

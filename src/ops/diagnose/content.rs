@@ -3,12 +3,9 @@
 
 use std::path::Path;
 
-use zerocopy::FromBytes;
-
 use super::Cause;
-use super::layout::{DISK_COPY_MAGIC, DiskCopyRaw};
 use crate::Result;
-use crate::container::foreign::{self, Foreign};
+use crate::container::foreign::{self, Foreign, ForeignKind};
 use crate::container::udif;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::size::to_usize;
@@ -22,22 +19,29 @@ const TAIL: u64 = 1 << 20;
 const UNFINISHED: [&str; 5] = ["part", "partial", "crdownload", "download", "opdownload"];
 
 /// Magic bytes of files that are not disks.
-const OTHERS: [(&[u8], &str); 9] = [
+const OTHERS: [(&[u8], &str); 15] = [
     (b"%PDF-", "a PDF document"),
     (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
     (b"\xff\xd8\xff", "a picture (JPEG)"),
     (b"GIF8", "a picture (GIF)"),
     (b"\x7fELF", "a program for Linux"),
-    (b"MZ", "a program for Windows"),
-    (b"\xcf\xfa\xed\xfe", "a program for macOS"),
-    (b"\xca\xfe\xba\xbe", "a program for macOS"),
     (
-        b"\0\x05\x16\x07",
-        "an AppleDouble file: the attributes and resource fork of the file of this name without \
-         `._`",
+        b"MZ",
+        "a program for Windows, an installer for example (`7zz x` may unpack it)",
     ),
+    (
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "an installer for Windows (.msi) or an Office document",
+    ),
+    (b"\xcf\xfa\xed\xfe", "a program for macOS"),
+    (b"\xce\xfa\xed\xfe", "a program for macOS"),
+    (b"\xfe\xed\xfa\xce", "a program for macOS"),
+    (b"\xca\xfe\xba\xbe", "a program for macOS"),
+    (b"Joy!peff", "a program for classic Mac OS"),
+    (b"bplist00", "a binary property list"),
+    (b"SQLite format 3\0", "a database (SQLite)"),
+    (b"\x80\x35\x01\x01", "a font (Type 1)"),
 ];
-
 /// Returns the cause that the bytes of `file` show. `None`: not recognized.
 pub(super) fn recognize(path: &Path, file: &dyn BlockDevice) -> Result<Option<Cause>> {
     let len = file.info().len;
@@ -64,16 +68,6 @@ pub(super) fn recognize(path: &Path, file: &dyn BlockDevice) -> Result<Option<Ca
         let cause = Cause::new("no-image", "file", format!("is {name}, not a disk image"));
         return Ok(Some(cause.advise(
             "check that this is the right file; a download page may offer several",
-        )));
-    }
-    if is_disk_copy(&head, len) {
-        let cause = Cause::new(
-            "old-format",
-            "file",
-            "is a Disk Copy 4.2 image, from before Mac OS X",
-        );
-        return Ok(Some(cause.advise(
-            "open it in an emulator of an old Mac; the raw disk begins at byte 84",
         )));
     }
     Ok(None)
@@ -152,6 +146,14 @@ fn text(head: &[u8]) -> Option<Cause> {
             ),
         );
     }
+    if start.contains("this file must be converted with binhex") {
+        let what = "is a BinHex file (.hqx) of classic Mac OS; the image is inside";
+        return Some(
+            Cause::new("archive", "file", what)
+                .advise("unpack it with both forks: `unar -forks visible` and its name")
+                .advise("then open the result"),
+        );
+    }
     let printable = |byte: &u8| {
         byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t' | b'\r' | b'\n') || *byte >= 0x80
     };
@@ -190,68 +192,57 @@ fn trailer_before_end(file: &dyn BlockDevice) -> Result<Option<u64>> {
         .filter(|end| *end < len))
 }
 
-/// Returns the cause for a disk image of another system, or an archive.
-fn other_format(path: &Path, Foreign { name, .. }: Foreign) -> Cause {
-    let file = path.display();
-    let is = |what: &str| name.contains(what);
-    let unpack = |command: String| {
-        Cause::new("archive", "file", format!("is {name}; the image is inside"))
-            .advise(format!("unpack it: `{command}`"))
-            .advise("then open the result")
+/// Returns the cause for a file of another format.
+fn other_format(path: &Path, foreign: Foreign) -> Cause {
+    let Foreign { name, kind, advice } = foreign;
+    let (code, what) = match kind {
+        ForeignKind::Compressed => ("archive", format!("is {name}; the image is inside")),
+        ForeignKind::Archive => ("archive", format!("is {name}, not a disk image")),
+        ForeignKind::Disk => ("other-system", format!("is {name}")),
+        ForeignKind::OldImage => ("old-format", format!("is {name}")),
+        ForeignKind::Other => ("no-image", format!("is {name}, not a disk image")),
     };
-    if is("gzip") {
-        unpack(format!("gzip -dc {file} > unpacked.dmg"))
-    } else if is("bzip2") {
-        unpack(format!("bzip2 -dc {file} > unpacked.dmg"))
-    } else if is("xz") {
-        unpack(format!("xz -dc {file} > unpacked.dmg"))
-    } else if is("zstd") {
-        unpack(format!("zstd -dc {file} > unpacked.dmg"))
-    } else if is("zip archive") {
-        unpack(format!("unzip {file}"))
-    } else if is("7z") || is("rar") {
-        unpack(format!("7zz x {file}"))
-    } else if is("tar archive") {
-        unpack(format!("tar xf {file}"))
-    } else if is("xar") {
-        Cause::new("archive", "file", "is a xar archive: an installer package (.pkg) or signed archive (.xip), not a disk image")
-            .advise(format!("unpack it: `7zz x {file}`"))
-    } else if is("encrypted archive") {
-        Cause::new(
-            "archive",
-            "file",
-            format!("is {name}, the format of Apple's system images"),
-        )
-        .advise("decrypt it on a Mac with `aea decrypt` and the key from its download page")
-    } else if is("pbzx") || is("LZFSE") || is("an Apple archive") {
-        Cause::new("archive", "file", format!("is {name}, not a disk image"))
-            .advise("unpack it on a Mac with `aa` or `compression_tool`")
-    } else if is("EnCase") || is("Windows image") {
-        Cause::new("other-system", "file", format!("is {name}"))
-            .advise("use `ewfmount` for an EnCase image, `wimapply` for a Windows image")
-    } else if is("header in front") {
-        Cause::new(
-            "old-format",
-            "file",
-            format!("is {name}, an unsupported old variant"),
-        )
-        .advise("convert it on an old Mac: `hdiutil convert -format UDZO`")
-    } else {
-        Cause::new("other-system", "file", format!("is {name}")).advise(format!(
-            "convert it to a raw image: `qemu-img convert -O raw {file} disk.img`"
-        ))
+    let file = path.display().to_string();
+    let cause = advice
+        .iter()
+        .fold(Cause::new(code, "file", what), |cause, advice| {
+            cause.advise(advice.replace("{}", &file))
+        });
+    match kind {
+        ForeignKind::Compressed => cause.advise("then open the result"),
+        _ => cause,
     }
 }
 
-/// Returns true for the header of Disk Copy 4.2: the name has its length, the magic number is right, and the
-/// lengths of data and tags add up to the length of the file.
-fn is_disk_copy(head: &[u8], len: u64) -> bool {
-    let Ok((header, _)) = DiskCopyRaw::ref_from_prefix(head) else {
-        return false;
-    };
-    let (data, tags) = (header.data_size.get(), header.tag_size.get());
-    usize::from(header.name_length) <= header.name.len()
-        && header.magic == DISK_COPY_MAGIC
-        && data > 0
-        && size_of::<DiskCopyRaw>() as u64 + u64::from(data) + u64::from(tags) == len
+/// Returns true if bytes are as even as random ones, and not more even.
+pub(super) fn look_random(bytes: &[u8]) -> bool {
+    let mut counts = [0_u64; 256];
+    bytes
+        .iter()
+        .for_each(|byte| counts[usize::from(*byte)] += 1);
+    // Chi-squared has a mean of 255 and a standard deviation of 23 for random bytes.
+    let mean = bytes.len() as f64 / 256.0;
+    let sum: f64 = counts
+        .iter()
+        .map(|count| (*count as f64 - mean).powi(2) / mean)
+        .sum();
+    bytes.len() >= 16 << 10 && (120.0..400.0).contains(&sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+
+    #[test]
+    fn random_bytes_look_random() {
+        for seed in 0..50 {
+            assert!(look_random(&Random::new(seed).bytes(64 << 10)));
+        }
+        let even: Vec<u8> = (0..65_536_u32).map(|n| n as u8).collect();
+        let text = b"Some text, which is not random. ".repeat(2048);
+        for other in [&even[..], &text, &[0; 65_536], &Random::new(1).bytes(1000)] {
+            assert!(!look_random(other));
+        }
+    }
 }

@@ -6,7 +6,6 @@
 //! The causes by layer and kind of error are here, as the first that applies counts.
 
 mod content;
-mod layout;
 mod volumes;
 
 use std::fs;
@@ -14,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::describe::layer_facts;
-use crate::device::{Access, BlockDevice};
+use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::error::ImagePart;
 use crate::open::{self, Conclusion, Examination, Layer, OpenOptions, remote};
 use crate::problem::Severity;
@@ -386,7 +385,23 @@ fn of_content(path: &Path) -> Result<Option<Cause>> {
                      end";
         return Ok(Some(content::cut_short(zeros)));
     }
-    Ok(recognized.or_else(|| content::unfinished(path)))
+    let recognized = recognized.or_else(|| content::unfinished(path));
+    if recognized.is_none() {
+        let head = file.read_vec(0, file.info().len.min(64 << 10) as usize)?;
+        if content::look_random(&head) {
+            let what = "is not a disk image that is known, and its bytes look random, as encrypted ones do";
+            let name = path.display();
+            return Ok(Some(
+                Cause::new("unknown", "disk", what)
+                    .advise("if it is a raw disk, open it with `--image-format udrw`")
+                    .advise(format!(
+                        "if it is a VeraCrypt or TrueCrypt volume, which no signature tells: `veracrypt {name}`, or \
+                         `cryptsetup open --type tcrypt --veracrypt {name} NAME`"
+                    )),
+            ));
+        }
+    }
+    Ok(recognized)
 }
 
 /// Returns the cause for a damaged structure of a layer, if the file is not of another type.
@@ -410,6 +425,27 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("name the bundle itself, not its parent folder")
                 .advise(list)
         }
+        (ImagePart::Ewf, Kind::Invalid | Kind::NotFound) => {
+            Cause::new("one-part", named(ImagePart::Ewf), what("is one of several files"))
+                .advise("put all files (.E01, .E02, ...) in one folder and open the first")
+        }
+        (ImagePart::Ndif, Kind::NotFound) => {
+            let what = "is an NDIF image without its resource fork";
+            Cause::new("resource-fork-missing", named(ImagePart::Ndif), what).advise(
+                "copy it with its fork: as a MacBinary file, or with the file `._` beside it",
+            )
+        }
+        (
+            part @ (ImagePart::Qcow2 | ImagePart::Vhd | ImagePart::Vhdx | ImagePart::Vmdk),
+            Kind::Unsupported,
+        ) => Cause::new(
+            "other-system",
+            named(part),
+            what("is of an unsupported kind"),
+        )
+        .advise(format!(
+            "convert it to a raw image: `qemu-img convert -O raw {name} disk.img`"
+        )),
         (ImagePart::Udif, Kind::Invalid | Kind::NotFound) => {
             Cause::new("one-part", "UDIF", what("is one of several files"))
                 .advise("put all parts (.dmg, .002.dmgpart, ...) in one folder and open the first")
@@ -478,6 +514,14 @@ fn named(part: ImagePart) -> &'static str {
         ImagePart::SparseImage => "sparse image",
         ImagePart::Asif => "ASIF",
         ImagePart::Udif => "UDIF",
+        ImagePart::DiskCopy => "Disk Copy 4.2",
+        ImagePart::Dart => "DART",
+        ImagePart::Ndif => "NDIF",
+        ImagePart::Qcow2 => "QCOW2",
+        ImagePart::Vhd => "VHD",
+        ImagePart::Vhdx => "VHDX",
+        ImagePart::Vmdk => "VMDK",
+        ImagePart::Ewf => "EWF",
         ImagePart::PartitionMap => "partition map",
         ImagePart::Apfs | ImagePart::Volume => "volume",
         _ => "container",

@@ -144,6 +144,16 @@ fn unread(path: &Path, volume: &Volume) -> Cause {
                 "on Linux: `bandsaw convert {name} disk.img`, then `sudo losetup -f --show -o $(({sector} * 512)) disk.img` and `cryptsetup open` of that device"
             ))
         }
+        VolumeFormat::BitLocker => {
+            let offset = volume.range.start;
+            let cause = Cause {
+                code: "other-system",
+                ..cause
+            };
+            cause.advise(format!(
+                "on Linux: `bandsaw convert {name} disk.img`, then `sudo losetup -f --show -o {offset} disk.img` and `cryptsetup open --type bitlk` of that device"
+            ))
+        }
         VolumeFormat::Lvm => cause.advise("on Linux: `losetup -P`, then `vgchange -ay`"),
         VolumeFormat::Swap => cause.advise("it has no files"),
         _ => cause,

@@ -11,10 +11,13 @@ use std::io;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::TAR_LAYER;
-pub use super::layout::APPLE_DOUBLE_MAGIC as MAGIC;
 use super::layout::{
-    APPLE_DOUBLE_VERSION, ATTRIBUTES_AT, ATTRIBUTES_MAGIC, AppleDoubleEntryRaw, AppleDoubleRaw,
-    AttributeRaw, AttributesRaw, ENTRY_FINDER_INFO, ENTRY_RESOURCE_FORK, FILLER, FINDER_INFO,
+    ATTRIBUTES_AT, ATTRIBUTES_MAGIC, AttributeRaw, AttributesRaw, ENTRY_FINDER_INFO, FILLER,
+    FINDER_INFO,
+};
+pub use crate::container::fork_file::layout::APPLE_DOUBLE_MAGIC as MAGIC;
+use crate::container::fork_file::layout::{
+    APPLE_DOUBLE_VERSION, AppleDoubleEntryRaw, AppleDoubleRaw, ENTRY_RESOURCE_FORK,
 };
 use crate::fs::source::Stream;
 use crate::ops::tar::read::{Member, MemberKind, SparsePiece};

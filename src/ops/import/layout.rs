@@ -1,51 +1,21 @@
-//! On-disk structures of AppleDouble files, and of the extended attributes in them. Big-endian.
+//! On-disk structures of the extended attributes in AppleDouble files. Big-endian. Those of the files
+//! are in `container::fork_file`.
 //!
-//! Source: RFC 1740, section "AppleDouble format"; Apple's published `copyfile.c` and `vfs_xattr.c`.
+//! Source: Apple's published `copyfile.c` and `vfs_xattr.c`.
 
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The first four bytes of an AppleDouble file.
-pub const APPLE_DOUBLE_MAGIC: u32 = 0x0005_1607;
-/// [`AppleDoubleRaw::version`].
-pub(super) const APPLE_DOUBLE_VERSION: u32 = 0x0002_0000;
-/// [`AppleDoubleRaw::filler`] as macOS writes it.
+/// The filler of an AppleDouble header, as macOS writes it.
 pub(super) const FILLER: [u8; 16] = *b"Mac OS X        ";
 /// [`AttributesRaw::magic`].
 pub(super) const ATTRIBUTES_MAGIC: [u8; 4] = *b"ATTR";
 /// Entry of the FinderInfo, followed by the attributes.
 pub(super) const ENTRY_FINDER_INFO: u32 = 9;
-/// Entry of the resource fork.
-pub(super) const ENTRY_RESOURCE_FORK: u32 = 2;
 /// Length of the FinderInfo, in bytes.
 pub(super) const FINDER_INFO: usize = 32;
 /// Bytes between the start of the FinderInfo and the attributes that follow it, with padding.
 pub(super) const ATTRIBUTES_AT: usize = FINDER_INFO + 2;
-
-/// Header of the file; entries follow.
-///
-/// Source: RFC 1740, "AppleDouble format".
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct AppleDoubleRaw {
-    /*00*/ pub(super) magic: U32,
-    /*04*/ pub(super) version: U32,
-    /*08*/ pub(super) filler: [u8; 16], // FILLER in files of macOS
-    /*24*/ pub(super) entries: U16,
-}
-const _: () = assert!(size_of::<AppleDoubleRaw>() == 26);
-
-/// An entry: its kind, and where it is.
-///
-/// Source: RFC 1740, "AppleDouble format".
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct AppleDoubleEntryRaw {
-    /*00*/ pub(super) id: U32,
-    /*04*/ pub(super) offset: U32,
-    /*08*/ pub(super) length: U32,
-}
-const _: () = assert!(size_of::<AppleDoubleEntryRaw>() == 12);
 
 /// Header of the attributes, at [`ATTRIBUTES_AT`] of the entry of the FinderInfo.
 ///

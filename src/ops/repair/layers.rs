@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::target::Target;
 use super::{Options, Repaired};
 use crate::container::raw::Raw;
-use crate::container::{ContainerKind, Format, Orphans, asif, sparsebundle, sparseimage};
+use crate::container::{
+    ContainerKind, Format, Orphans, asif, fork_file, sparsebundle, sparseimage,
+};
 use crate::crypt;
 use crate::decision::{Alternative, CopyChoice, OrphanChoice, Undecided};
 use crate::device::{AfterDiscard, BlockDevice, ExtentKind};
@@ -145,6 +147,12 @@ impl<'a> LayerRepair<'a> {
             device: plain,
             decrypted,
         } = open::unlocked(file.clone(), self.options)?;
+        if fork_file::find(&*plain)?.is_some_and(|found| found.data.is_some()) {
+            let fixed = "MacBinary and AppleSingle files are only read; convert the image, and repair \
+                         the copy";
+            self.write_once = Some(Error::unsupported("image", fixed));
+            return Ok(());
+        }
         let format = self
             .options
             .image_format
@@ -191,6 +199,11 @@ impl<'a> LayerRepair<'a> {
             ContainerKind::Udif | ContainerKind::Bundle => {
                 let fixed = "a compressed image has no redundancy; get the file again";
                 self.write_once = Some(Error::unsupported("udif", fixed));
+                return Ok(());
+            }
+            ContainerKind::ReadOnly => {
+                let fixed = "images of this format are only read; convert it, and repair the copy";
+                self.write_once = Some(Error::unsupported("image", fixed));
                 return Ok(());
             }
         };

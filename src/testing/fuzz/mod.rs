@@ -21,6 +21,7 @@ mod iso9660;
 mod journal;
 mod object_store;
 mod partition;
+mod read_only_image;
 mod recover;
 mod sparse;
 mod tar;
@@ -46,6 +47,7 @@ pub use iso9660::iso9660;
 pub use journal::journal;
 pub use object_store::object_log;
 pub use partition::partition_map;
+pub use read_only_image::{classic_image, virtual_disk};
 pub use recover::{lost_volumes, recover};
 pub use sparse::{SMALL_CHUNK, asif, small_asif, sparse_image};
 pub use tar::tar_import;
@@ -109,6 +111,16 @@ pub const TARGETS: &[Target] = &[
     target("udif", udif, udif::udif_seeds),
     target("udif_resources", udif_resources, udif_set::resource_seeds),
     target("udif_set", udif_set, udif_set::set_seeds),
+    target(
+        "classic_image",
+        classic_image,
+        read_only_image::classic_image_seeds,
+    ),
+    target(
+        "virtual_disk",
+        virtual_disk,
+        read_only_image::virtual_disk_seeds,
+    ),
     target("codec", codec, udif::codec_seeds),
     target("encode", encode, udif::encode_seeds),
     target("crypt_header", crypt_header, crypt::seeds),

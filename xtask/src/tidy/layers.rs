@@ -12,6 +12,14 @@ const FOLDERS: &[(&str, ImagePart)] = &[
     ("src/container/sparsebundle/", ImagePart::SparseBundle),
     ("src/container/sparseimage/", ImagePart::SparseImage),
     ("src/container/udif/", ImagePart::Udif),
+    ("src/container/disk_copy/", ImagePart::DiskCopy),
+    ("src/container/dart/", ImagePart::Dart),
+    ("src/container/ndif/", ImagePart::Ndif),
+    ("src/container/qcow2/", ImagePart::Qcow2),
+    ("src/container/vhd/", ImagePart::Vhd),
+    ("src/container/vhdx/", ImagePart::Vhdx),
+    ("src/container/vmdk/", ImagePart::Vmdk),
+    ("src/container/ewf/", ImagePart::Ewf),
     ("src/partition/", ImagePart::PartitionMap),
 ];
 

@@ -269,12 +269,16 @@ mod tests {
 
     #[test]
     fn every_format_has_its_color_and_every_variant_its_mark() {
-        let colors: HashSet<_> = Format::ALL
+        let created: Vec<_> = Format::ALL
+            .into_iter()
+            .filter(|format| format.can_create())
+            .collect();
+        let colors: HashSet<_> = created
             .iter()
             .map(|format| color(&format.to_string()))
             .chain([color("host"), OTHER])
             .collect();
-        assert_eq!(colors.len(), Format::ALL.len() + 2);
+        assert_eq!(colors.len(), created.len() + 2);
         let shapes: HashSet<_> = VARIANTS.iter().map(|(_, shape)| shape).collect();
         assert_eq!(shapes.len(), VARIANTS.len());
     }

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use bandsaw::container::udif::Checksum;
 use bandsaw::ops::verify::verify;
 use bandsaw::{Error, Kind};
 use plist::Value as Plist;
@@ -41,19 +40,20 @@ fn run(call: &Call) -> Outcome {
     // The areas, and then all together.
     let (mut lines, mut all, mut sums) = (String::new(), String::new(), Vec::new());
     for verdict in &verdicts {
-        let Checksum::Crc32(sum) = verdict.stored else {
+        let (algorithm, Some(sum)) = (verdict.algorithm, &verdict.stored) else {
             continue;
         };
+        let (kind, upper) = (algorithm.to_uppercase(), sum.to_uppercase());
         sums.push(dictionary([
-            ("checksum-value", text(format!("{sum:08x}"))),
+            ("checksum-value", text(sum.as_str())),
             ("name", text(&*verdict.of)),
         ]));
-        if verdict.area.is_some() {
+        if verdict.is_of_area {
             let name = call.output.name(&verdict.of);
             let _ = writeln!(lines, "Checksumming {name}…");
-            let _ = writeln!(lines, "{name:>36.36}: verified CRC32 ${sum:08X}");
+            let _ = writeln!(lines, "{name:>36.36}: verified {kind} ${upper}");
         } else if verdict.of == "tables" {
-            let _ = writeln!(all, "verified CRC32 ${sum:08X}");
+            let _ = writeln!(all, "verified {kind} ${upper}");
         }
     }
     lines += &all;

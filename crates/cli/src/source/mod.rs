@@ -36,7 +36,8 @@ use crate::progress::Bar;
 pub(crate) struct OpenArgs<U: Args = UnlockArgs> {
     /// Read the image as this format, without detection
     ///
-    /// Formats are udrw, udsb, udsp, asif, udzo and so on.
+    /// Formats are udrw, udsb, udsp, asif, udzo and so on, also dc42, ndif, dart, qcow2,
+    /// vhd, vhdx, vmdk and ewf, which are only read.
     #[arg(long, value_name = "FORMAT", help_heading = OPENING)]
     image_format: Option<Format>,
     /// Write changes to this layer, and leave the image unchanged

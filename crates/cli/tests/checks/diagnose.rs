@@ -27,7 +27,42 @@ fn diagnose_names_the_cause() {
     };
     let disk = fs::read(scratch.path("x.img")).unwrap();
     let lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n";
-    let files: [(&str, Vec<u8>, &str, &str); 23] = [
+    let with = |at: usize, magic: &[u8]| {
+        let mut bytes = vec![0x81; 70_000];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        bytes
+    };
+    let files: [(&str, Vec<u8>, &str, &str); 33] = [
+        ("aa.dmg", with(0, b"AA01"), "archive", "aa extract"),
+        ("sit.img", with(10, b"rLau"), "archive", "unar"),
+        ("sitx.img", with(0, b"StuffIt!"), "archive", "unar"),
+        (
+            "hqx.img",
+            b"(This file must be converted with BinHex 4.0)\n\n:$f*TEQKPH#".to_vec(),
+            "archive",
+            "BinHex",
+        ),
+        (
+            "super.img",
+            with(0, b"\x3a\xff\x26\xed"),
+            "other-system",
+            "simg2img",
+        ),
+        ("disk.wim", with(0, b"MSWIM\0\0\0"), "archive", "wimapply"),
+        ("setup.img", with(0, b"MZ"), "no-image", "Windows"),
+        (
+            "case.Ex01",
+            with(0, b"EVF2\x0d\x0a\x81\0"),
+            "other-system",
+            "ewfexport",
+        ),
+        ("locked.img", with(3, b"-FVE-FS-"), "other-system", "bitlk"),
+        (
+            "lvm.img",
+            with(512, b"LABELONE"),
+            "file-system-not-read",
+            "vgchange",
+        ),
         ("empty.dmg", vec![], "empty", "no bytes"),
         (
             "page.dmg",
@@ -80,7 +115,7 @@ fn diagnose_names_the_cause() {
         ),
         (
             "f.img",
-            [b"QFI\xfb", &[0x81; 2000][..]].concat(),
+            [b"QED\0", &[0x81; 2000][..]].concat(),
             "other-system",
             "qemu-img",
         ),

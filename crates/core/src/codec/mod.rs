@@ -86,6 +86,11 @@ impl Codec {
     }
 }
 
+/// Decodes raw deflate, without the frame of zlib, into `plain`. Bytes after the end are ignored.
+pub fn decode_deflate(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+    zlib::decode_raw(packed, plain).map_err(|fault| fault.into_error("deflate", packed, plain))
+}
+
 /// Decodes an LZVN stream without a frame into `plain`, as in compressed files. Bytes after the end
 /// are ignored; a stream that decodes to more than `plain` is an error.
 pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {

@@ -2,8 +2,17 @@
 
 use super::{BROKEN, CodecError, Level, TOO_LONG, TOO_SHORT};
 
-#[cfg(feature = "libdeflate")]
 pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
+    decode_framed(packed, plain, true)
+}
+
+/// Decodes a stream without header and checksum.
+pub(super) fn decode_raw(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
+    decode_framed(packed, plain, false)
+}
+
+#[cfg(feature = "libdeflate")]
+fn decode_framed(packed: &[u8], plain: &mut [u8], has_frame: bool) -> Result<(), CodecError> {
     use libdeflater::{DecompressionError, Decompressor};
     use std::cell::RefCell;
     /// Memory of a decoder in bytes.
@@ -16,7 +25,10 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
             Some(decoder) => decoder,
             none => none.insert(super::with_memory(DECODER_MEMORY, Decompressor::new)?),
         };
-        Ok(decoder.zlib_decompress(packed, plain))
+        Ok(match has_frame {
+            true => decoder.zlib_decompress(packed, plain),
+            false => decoder.deflate_decompress(packed, plain),
+        })
     })?;
     match decoded {
         Ok(length) if length == plain.len() => Ok(()),
@@ -27,9 +39,9 @@ pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> 
 }
 
 #[cfg(not(feature = "libdeflate"))]
-pub(super) fn decode(packed: &[u8], plain: &mut [u8]) -> Result<(), CodecError> {
+fn decode_framed(packed: &[u8], plain: &mut [u8], has_frame: bool) -> Result<(), CodecError> {
     use flate2::{Decompress, FlushDecompress, Status};
-    let mut stream = Decompress::new(true);
+    let mut stream = Decompress::new(has_frame);
     match stream.decompress(packed, plain, FlushDecompress::Finish) {
         Ok(Status::StreamEnd) if stream.total_out() == plain.len() as u64 => Ok(()),
         Ok(Status::StreamEnd) => Err(CodecError::new(TOO_SHORT)),

@@ -12,6 +12,22 @@ pub enum ImagePart {
     Asif,
     /// A UDIF image, or its parts.
     Udif,
+    /// A Disk Copy 4.2 image.
+    DiskCopy,
+    /// A DART image.
+    Dart,
+    /// An NDIF image.
+    Ndif,
+    /// A QCOW2 image.
+    Qcow2,
+    /// A VHD image.
+    Vhd,
+    /// A VHDX image.
+    Vhdx,
+    /// A VMDK image.
+    Vmdk,
+    /// An EnCase image (EWF), or its files.
+    Ewf,
     /// The header and the key entries of an encrypted image.
     Encryption,
     /// GPT, MBR or Apple Partition Map.
@@ -50,6 +66,14 @@ impl ImagePart {
         match layer {
             "sparse bundle" => Self::SparseBundle,
             "sparse image" => Self::SparseImage,
+            "disk copy 4.2" => Self::DiskCopy,
+            "dart" => Self::Dart,
+            "ndif" => Self::Ndif,
+            "qcow2" => Self::Qcow2,
+            "vhd" => Self::Vhd,
+            "vhdx" => Self::Vhdx,
+            "vmdk" => Self::Vmdk,
+            "ewf" | "ewf set" => Self::Ewf,
             "encrypted image"
             | "encryption header"
             | "encryption key entry"

@@ -29,6 +29,7 @@ __all__ = [
     "Partition",
     "PartitionMap",
     "Problem",
+    "ReadOnlyImage",
     "RepairReport",
     "RepairStep",
     "ResizeLimits",
@@ -226,6 +227,14 @@ class Udif(Report):
 
 
 @dataclass(frozen=True)
+class ReadOnlyImage(Report):
+    """An image of another format that is only read. `facts` are for people, by name."""
+
+    kind = "read_only_image"
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Layer(Report):
     """A layer over an image."""
 
@@ -358,7 +367,7 @@ class ImageInfo(Report):
     archive: Archive | None = None
     encryption: Encryption | None = None
     bucket: Bucket | None = None
-    storage: Raw | SparseBundle | SparseImage | Asif | Udif | None = None
+    storage: Raw | SparseBundle | SparseImage | Asif | Udif | ReadOnlyImage | None = None
     partition_map: PartitionMap | None = None
     contents: str | None = None
 
@@ -625,7 +634,7 @@ def _value(hint: Any, value: Any) -> Any:
         lists = [one for one in (hint, *get_args(hint)) if get_origin(one) is list]
         (member,) = get_args(lists[0])
         return [_value(member, one) for one in value]
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or get_origin(hint) is dict:
         return value
     kinds = [one for one in get_args(hint) or (hint,) if isinstance(one, type) and dataclasses.is_dataclass(one)]
     if len(kinds) > 1:

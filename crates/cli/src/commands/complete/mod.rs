@@ -286,9 +286,10 @@ fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candid
         );
     }
     let lower = |text: String| text.to_lowercase();
-    let formats = || {
+    let formats = |also_read_only: bool| {
         Format::ALL
             .iter()
+            .filter(move |format| also_read_only || format.can_create())
             .map(|format| lower(format.code().to_owned()))
     };
     // A list separated by commas is completed at its end.
@@ -305,7 +306,8 @@ fn values(verb: &Command, arg: &Arg, current: &str, operands: &[&str]) -> Candid
     };
     let name = arg.get_long().unwrap_or_default();
     match (verb.get_name(), name) {
-        (_, "format" | "image-format") | ("images", "type") => add(&mut formats()),
+        (_, "image-format") => add(&mut formats(true)),
+        (_, "format") | ("images", "type") => add(&mut formats(false)),
         (_, "fs") => {
             let mut names: Vec<_> = NewFormat::ALL
                 .iter()

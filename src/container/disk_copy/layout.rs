@@ -1,15 +1,15 @@
-//! On-disk structures of files that are recognized to be named, but not read. Big-endian.
+//! On-disk structures of Disk Copy 4.2. Big-endian.
 
 use zerocopy::big_endian::U32;
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// [`DiskCopyRaw::magic`].
-pub(super) const DISK_COPY_MAGIC: [u8; 2] = [1, 0];
+pub(super) const MAGIC: [u8; 2] = [1, 0];
 
 /// The header of an image of Disk Copy 4.2. Data and tags follow.
 ///
 /// Source: Apple II File Type Notes, type $E0, auxiliary type $8005.
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct DiskCopyRaw {
     /*00*/ pub(super) name_length: u8,
@@ -20,6 +20,6 @@ pub(super) struct DiskCopyRaw {
     /*4c*/ pub(super) tag_checksum: U32,
     /*50*/ pub(super) disk_format: u8,
     /*51*/ pub(super) format: u8,
-    /*52*/ pub(super) magic: [u8; 2], // DISK_COPY_MAGIC
+    /*52*/ pub(super) magic: [u8; 2], // MAGIC
 }
 const _: () = assert!(size_of::<DiskCopyRaw>() == 84);

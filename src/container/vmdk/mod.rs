@@ -1,0 +1,367 @@
+//! VMDK of VMware: one sparse file with its description, stream-optimized ones included. Source:
+//! docs/formats/virtual-disks.md.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod fixture;
+mod layout;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+use self::layout::{AT_END, COMPRESSED, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
+use super::checksum::StoredChecksum;
+use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
+use super::{Format, SECTOR};
+use crate::codec::Codec;
+use crate::device::{BlockDevice, BlockDeviceExt, ChunkCache};
+use crate::problem::{Problems, Severity};
+use crate::progress::Progress;
+use crate::size::{self, to_usize};
+use crate::{Error, Kind, Result};
+
+const LAYER: &str = "vmdk";
+const HEADER: u64 = size_of::<ExtentRaw>() as u64;
+/// Longest directory and description, in bytes.
+const MAX_DIRECTORY: u64 = 16 << 20;
+const MAX_DESCRIPTION: u64 = 64 << 10;
+/// Entries of a table, in a file made by VMware 512.
+const TABLE_ENTRIES: Range<u32> = 1..(64 << 10) + 1;
+/// Bytes of tables that are kept.
+const CACHE: usize = 4 << 20;
+
+/// The disk of a VMDK file.
+#[derive(Debug)]
+pub struct Vmdk {
+    file: Arc<dyn BlockDevice>,
+    len: u64,
+    /// In bytes.
+    grain: u64,
+    table_entries: u64,
+    /// In sectors, of each table; 0: there is none.
+    directory: Vec<u32>,
+    has_zero_grains: bool,
+    is_compressed: bool,
+    tables: ChunkCache<u64>,
+    kind: String,
+}
+
+/// The place of a grain.
+#[derive(Debug, Clone, Copy)]
+enum Grain {
+    Hole,
+    Zero,
+    /// File offset.
+    Stored(u64),
+}
+
+/// Returns true if `file` begins as a sparse VMDK file.
+pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
+    Ok(file.info().len >= HEADER && file.read_array::<4>(0)? == MAGIC)
+}
+
+fn damaged(at: u64, message: impl Into<String>) -> Error {
+    Error::corrupt(LAYER, at, message.into())
+}
+
+fn read_header(file: &dyn BlockDevice, at: u64) -> Result<ExtentRaw> {
+    let bytes = file.read_array::<{ size_of::<ExtentRaw>() }>(at)?;
+    let header: ExtentRaw = zerocopy::transmute!(bytes);
+    if header.magic != MAGIC {
+        return Err(damaged(at, "the header has no signature"));
+    }
+    Ok(header)
+}
+
+/// Reads `len` bytes from a sector of the file.
+fn read_sectors(file: &dyn BlockDevice, sector: u64, len: u64, what: &str) -> Result<Vec<u8>> {
+    let at = sector.checked_mul(SECTOR);
+    let end = at.and_then(|at| at.checked_add(len));
+    match (at, end) {
+        (Some(at), Some(end)) if end <= file.info().len => file.read_vec(at, to_usize(len)),
+        _ => Err(damaged(
+            at.unwrap_or_default(),
+            format!("truncated: {what} is past the end of the file"),
+        )),
+    }
+}
+
+impl Vmdk {
+    /// Opens the disk in `file`.
+    ///
+    /// [`Kind::Unsupported`] if it is a part of a disk in several files, or a layer over another disk.
+    pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
+        if file.info().len < HEADER {
+            return Err(damaged(0, "the file is shorter than its header"));
+        }
+        let mut header = read_header(&*file, 0)?;
+        let version = header.version.get();
+        if !(1..=3).contains(&version) {
+            let message = format!("VMDK file of version {version}: 1 to 3 are supported");
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let kind = description(&*file, &header)?;
+        if header.directory_at.get() == AT_END {
+            // The header again, and a marker of the end.
+            let at = file.info().len.checked_sub(2 * HEADER);
+            let at = at.ok_or_else(|| damaged(0, "truncated: the header at the end is missing"))?;
+            header = read_header(&*file, at).map_err(|error| {
+                damaged(at, "truncated: the header at the end is missing").caused_by(error)
+            })?;
+            if header.directory_at.get() == AT_END {
+                return Err(damaged(at, "no header has the place of the directory"));
+            }
+        }
+        let (flags, compression) = (header.flags.get(), header.compression.get());
+        let is_compressed = flags & COMPRESSED != 0;
+        if is_compressed && compression != 1 {
+            let message = format!("VMDK file with the unknown compression {compression}");
+            return Err(Error::unsupported(LAYER, message));
+        }
+        let capacity = header.capacity.get();
+        let grain = header.grain_size.get().saturating_mul(SECTOR);
+        if !grain.is_power_of_two() || !(SECTOR..=MAX_CHUNK).contains(&grain) {
+            return Err(damaged(
+                0x14,
+                format!("grains of {grain} bytes are not possible"),
+            ));
+        }
+        if capacity > (i64::MAX.cast_unsigned()) / SECTOR {
+            return Err(damaged(
+                0x0C,
+                format!("a disk of {capacity} sectors is not possible"),
+            ));
+        }
+        let entries = header.table_entries.get();
+        if !TABLE_ENTRIES.contains(&entries) {
+            return Err(damaged(
+                0x2C,
+                format!("tables of {entries} entries are not possible"),
+            ));
+        }
+        let len = capacity * SECTOR;
+        let tables = len.div_ceil(grain * u64::from(entries));
+        if tables * 4 > MAX_DIRECTORY {
+            return Err(Error::limit(LAYER, format!("a disk of {tables} tables")));
+        }
+        let at = header.directory_at.get();
+        let directory = read_sectors(&*file, at, tables * 4, "the directory")?;
+        let directory = directory.as_chunks::<4>().0.iter();
+        Ok(Self {
+            len,
+            grain,
+            table_entries: entries.into(),
+            directory: directory.map(|entry| u32::from_le_bytes(*entry)).collect(),
+            has_zero_grains: flags & ZERO_GRAINS != 0,
+            is_compressed,
+            tables: ChunkCache::new(CACHE),
+            kind,
+            file,
+        })
+    }
+
+    /// Reads a table by its sector.
+    fn table(&self, sector: u32) -> Result<Arc<Vec<u8>>> {
+        self.tables.get(sector.into(), || {
+            let len = self.table_entries * 4;
+            read_sectors(&*self.file, sector.into(), len, "a table").map(Arc::new)
+        })
+    }
+
+    fn grain(&self, table: &[u8], index: usize) -> Grain {
+        let entries = <[U32]>::ref_from_bytes(table).unwrap_or_default();
+        match entries.get(index).map_or(0, |entry| entry.get()) {
+            0 => Grain::Hole,
+            1 if self.has_zero_grains => Grain::Zero,
+            sector => Grain::Stored(u64::from(sector) * SECTOR),
+        }
+    }
+
+    /// Returns the place of byte `offset` of the disk, with the bytes that share it.
+    fn locate(&self, offset: u64) -> Result<(Range<u64>, Grain)> {
+        let covered = self.grain * self.table_entries;
+        let first = offset - offset % covered;
+        let Some(table) = self.directory.get(to_usize(offset / covered)) else {
+            return Err(Error::out_of_range(LAYER, offset, 1, self.len));
+        };
+        if *table == 0 {
+            return Ok((first..first + covered, Grain::Hole));
+        }
+        let table = self.table(*table)?;
+        let index = (offset - first) / self.grain;
+        let start = first + index * self.grain;
+        Ok((
+            start..start + self.grain,
+            self.grain(&table, to_usize(index)),
+        ))
+    }
+}
+
+/// Returns the kind of disk by the description in the file. Refuses those of which the file is a part.
+fn description(file: &dyn BlockDevice, header: &ExtentRaw) -> Result<String> {
+    let (at, len) = (
+        header.descriptor_at.get(),
+        header.descriptor_size.get().saturating_mul(SECTOR),
+    );
+    if at == 0 || len == 0 {
+        let message = "one of several files of a VMware disk: convert the disk first, by its description: \
+                       `qemu-img convert -O raw DISK.vmdk disk.img`";
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let text = read_sectors(file, at, len.min(MAX_DESCRIPTION), "the description")?;
+    let text = String::from_utf8_lossy(&text);
+    let value = |key: &str| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            let is_it = name.trim().eq_ignore_ascii_case(key);
+            is_it.then(|| value.trim().trim_matches('"').to_owned())
+        })
+    };
+    if let Some(parent) =
+        value("parentCID").filter(|parent| !parent.eq_ignore_ascii_case("ffffffff"))
+    {
+        let message = format!(
+            "VMware disk that is a layer over another (of CID {parent}): join both first by `qemu-img \
+             convert -O raw`"
+        );
+        return Err(Error::unsupported(LAYER, message));
+    }
+    let kind = value("createType").unwrap_or_else(|| "unknown kind".to_owned());
+    let extents = text.lines().map(str::trim_start).filter(|line| {
+        ["RW ", "RDONLY ", "NOACCESS "]
+            .iter()
+            .any(|access| line.starts_with(access))
+    });
+    if extents.count() > 1 {
+        let message = "VMware disk in several files: convert it first by `qemu-img convert -O raw`";
+        return Err(Error::unsupported(LAYER, message));
+    }
+    Ok(kind)
+}
+
+impl DiskMap for Vmdk {
+    fn format(&self) -> Format {
+        Format::Vmdk
+    }
+
+    fn layer(&self) -> &'static str {
+        LAYER
+    }
+
+    fn disk_len(&self) -> u64 {
+        self.len
+    }
+
+    fn chunk_at(&self, offset: u64) -> Result<MappedChunk> {
+        let (range, grain) = self.locate(offset)?;
+        let place = match grain {
+            Grain::Hole => ChunkPlace::Hole,
+            Grain::Zero => ChunkPlace::Zero,
+            Grain::Stored(_) if self.is_compressed => ChunkPlace::Coded,
+            Grain::Stored(at) => ChunkPlace::Stored(self.file.clone(), at),
+        };
+        Ok(MappedChunk { range, place })
+    }
+
+    fn decode(&self, chunk: &Range<u64>, out: &mut [u8]) -> Result<()> {
+        let (_, Grain::Stored(at)) = self.locate(chunk.start)? else {
+            return Err(Error::invalid(LAYER, "the grain is not stored").at(chunk.start));
+        };
+        let marker = read_sectors(
+            &*self.file,
+            at / SECTOR,
+            size_of::<GrainRaw>() as u64,
+            "a grain",
+        )?;
+        let Ok((marker, _)) = GrainRaw::ref_from_prefix(&marker) else {
+            return Err(damaged(at, "the grain has no marker"));
+        };
+        let (sector, len) = (marker.sector.get(), u64::from(marker.length.get()));
+        if sector != chunk.start / SECTOR {
+            let expected = chunk.start / SECTOR;
+            let message = format!("the grain is that of sector {sector}, expected {expected}");
+            return Err(damaged(at, message));
+        }
+        let start = at + size_of::<GrainRaw>() as u64;
+        let file_len = self.file.info().len;
+        if len > 2 * MAX_CHUNK || start + len > file_len {
+            let message = format!("truncated: a grain ends after the file of {file_len} bytes");
+            return Err(damaged(at, message));
+        }
+        let packed = self.file.read_vec(start, to_usize(len))?;
+        let decode = |packed: &[u8], out: &mut [u8]| Codec::Zlib.decode(packed, out);
+        let mut decoded = decode(&packed, out);
+        // The last grain may reach past the end of the disk.
+        if decoded.is_err() && (out.len() as u64) < self.grain {
+            let mut whole = vec![0; to_usize(self.grain)];
+            decoded = decode(&packed, &mut whole);
+            let len = out.len();
+            out.copy_from_slice(&whole[..len]);
+        }
+        decoded.map_err(|error| {
+            let message = format!(
+                "cannot decompress the grain at byte {} of the disk: {}",
+                chunk.start,
+                error.message()
+            );
+            Error::new(error.kind(), LAYER, message).at(at)
+        })
+    }
+
+    fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
+        let file_len = self.file.info().len;
+        for (number, sector) in self.directory.iter().enumerate() {
+            progress.check()?;
+            if *sector == 0 {
+                continue;
+            }
+            let table = match self.table(*sector) {
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    problems.add(Severity::Damage, error);
+                    continue;
+                }
+                table => table?,
+            };
+            for index in 0..table.len() / 4 {
+                let Grain::Stored(at) = self.grain(&table, index) else {
+                    continue;
+                };
+                let start = (number as u64 * self.table_entries + index as u64) * self.grain;
+                if start >= self.len {
+                    break;
+                }
+                let stored = match self.is_compressed {
+                    true => size_of::<GrainRaw>() as u64,
+                    false => self.grain.min(self.len - start),
+                };
+                if at + stored > file_len {
+                    let message =
+                        format!("truncated: a grain ends after the file of {file_len} bytes");
+                    problems.add(Severity::Damage, damaged(at, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify(&self, _progress: &dyn Progress) -> Result<Vec<StoredChecksum>> {
+        Ok(Vec::new())
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let compressed = if self.is_compressed {
+            ", compressed"
+        } else {
+            ""
+        };
+        vec![
+            ("kind", self.kind.clone()),
+            (
+                "grains",
+                format!("{:#}{compressed}", size::display(self.grain)),
+            ),
+        ]
+    }
+}
