@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bandsaw_core::crypt::{Secret, Xts};
-use bandsaw_core::device::{BlockDevice, BlockDeviceExt};
+use bandsaw_core::device::BlockDevice;
 use bandsaw_core::{Error, Kind, Result};
 use uuid::Uuid;
 use zerocopy::{FromBytes, Immutable, KnownLayout};

@@ -72,11 +72,11 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     let integrity = structures.integrity.clone();
     if structures.mapped.table.is_none() {
         match &integrity {
-            None => found.note(
+            None => found.of_volume(
                 Severity::Warning,
                 "the volume has no integrity descriptor that can be read",
             )?,
-            Some(integrity) if !integrity.is_closed => found.note(
+            Some(integrity) if !integrity.is_closed => found.of_volume(
                 Severity::Warning,
                 "the volume was not cleanly unmounted: its integrity descriptor is open",
             )?,
@@ -146,7 +146,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
                             "the integrity descriptor counts {counted} free blocks of partition \
                              {index}, its bitmap has {free}"
                         );
-                        found.note(Severity::Warning, message)?;
+                        found.of_volume(Severity::Warning, message)?;
                     }
                 }
             }
@@ -168,7 +168,7 @@ fn check_sequences(
             "no anchor in sector {FIRST_ANCHOR}; that in sector {} is used",
             used.sector
         );
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     let differs = |raw: &super::layout::AnchorRaw| {
         (raw.main, raw.reserve) != (used.raw.main, used.raw.reserve)
@@ -178,7 +178,7 @@ fn check_sequences(
             "the anchors in sectors {} and {} differ",
             used.sector, other.sector
         );
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     let read = |extent| VolumeDescriptors::read(device, used.sector_size, extent);
     let (main, reserve) = (read(used.raw.main)?, read(used.raw.reserve)?);
@@ -191,12 +191,12 @@ fn check_sequences(
             let message = format!(
                 "the {what} volume descriptor sequence has no logical volume or no partition"
             );
-            found.note(Severity::Warning, message)?;
+            found.of_volume(Severity::Warning, message)?;
         }
     }
     if !main.is_incomplete() && !reserve.is_incomplete() && !main.agrees_with(&reserve) {
         let message = "the main and the reserve volume descriptor sequence differ";
-        found.note(Severity::Warning, message)?;
+        found.of_volume(Severity::Warning, message)?;
     }
     Ok(())
 }
@@ -213,7 +213,7 @@ fn compare_bitmap(
             "the space bitmap of partition {} has {} bits, expected {blocks}",
             bitmap.at.partition, bitmap.bits
         );
-        found.note(Severity::Damage, message)?;
+        found.of_volume(Severity::Damage, message)?;
     }
     let bits = u64::from(bitmap.bits.min(blocks));
     let (mut free, mut at) = (0, 0);
@@ -254,13 +254,13 @@ fn compare_bitmap(
         let message = format!(
             "{used} blocks of files are marked as free in partition {partition}, the first of which is {first_used}"
         );
-        found.note(Severity::Damage, message)?;
+        found.of_volume(Severity::Damage, message)?;
     }
     if lost > 0 {
         let message = format!(
             "{lost} blocks are marked as used in partition {partition} and belong to no file, the first of which is {first_lost}"
         );
-        found.note(Severity::Note, message)?;
+        found.of_volume(Severity::Note, message)?;
     }
     Ok(free)
 }
@@ -576,7 +576,7 @@ impl FileCheck<'_, '_> {
             Ok(()) => Ok(()),
             Err(error) => {
                 let message = format!("the {what}: {}", error.message());
-                self.found.note(Severity::Damage, message)
+                self.found.of_volume(Severity::Damage, message)
             }
         }
     }

@@ -13,7 +13,6 @@ use crate::apfs::layout::{
     ExtentRefRaw, FileExtentRaw, FileId, KeyRest, Paddr, RecordKey, UPDATE_OWNER, extent_flags,
     extent_ref_kind, record_type,
 };
-use crate::apfs::store::Store;
 use crate::apfs::stream::{self, StoredRun};
 use bandsaw_core::{Error, Kind, Result};
 
