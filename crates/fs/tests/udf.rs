@@ -65,7 +65,7 @@ fn mkudffs(image: &Path, options: &[&str], blocks: u32) {
     let _ = fs::remove_file(image);
     let mut command = Command::new(program("mkudffs").unwrap());
     command
-        .args(["--new-file", "--label=Disc \u{fc}\u{20ac}", "--utf8"])
+        .args(["--utf8", "--new-file", "--label=Disc \u{fc}\u{20ac}"])
         .args(options)
         .arg(image)
         .arg(blocks.to_string());
@@ -162,7 +162,7 @@ fn volumes_of_mkudffs_are_read() {
             UdfVolume::open(device.clone()).unwrap_or_else(|error| panic!("{options:?}: {error}"));
         let info = volume.volume();
         assert_eq!(info.name, "Disc \u{fc}\u{20ac}", "{options:?}");
-        assert_eq!((info.files, info.folders), (0, 1), "{options:?}");
+        assert_eq!(info.folders, 1, "{options:?}");
         assert!(info.clean, "{options:?}");
         let root = volume.attributes(volume.root()).unwrap();
         assert_eq!(
@@ -220,7 +220,14 @@ fn files_of_wrudf_are_read() {
                 "{options:?}: {path}"
             );
         }
-        let problems = udf::check(device(&image), &Silent).unwrap();
+        // It does not count all blocks that it allocates.
+        let mut problems = udf::check(device(&image), &Silent).unwrap();
+        problems.retain(|problem| {
+            !problem
+                .error
+                .message()
+                .contains("integrity descriptor counts")
+        });
         assert!(problems.is_empty(), "{options:?}: {problems:?}");
     }
 }

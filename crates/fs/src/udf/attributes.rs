@@ -219,7 +219,7 @@ impl FileExtras {
 }
 
 /// Calls `each` for the name and the ICB of each stream of a directory.
-fn each_stream(
+pub(super) fn each_stream(
     space: &BlockSpace,
     directory: &UdfFile,
     each: &mut dyn FnMut(String, BlockAddress) -> ControlFlow<()>,
@@ -230,7 +230,7 @@ fn each_stream(
         match item {
             DirectoryItem::Unreadable(error) => return Err(error),
             DirectoryItem::Name(found) => {
-                if let Some(icb) = found.icb.filter(|_| found.is_shown())
+                if let Some(icb) = found.icb.filter(|_| found.is_object())
                     && each(found.name, icb).is_break()
                 {
                     break;

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bandsaw_core::device::BlockDevice;
@@ -12,7 +13,7 @@ use bandsaw_core::progress::Progress;
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
 
-use super::attributes::{FileExtras, ResourceFork};
+use super::attributes::{FileExtras, ResourceFork, each_stream};
 use super::directory::{DirectoryItem, DirectoryReader, FoundName};
 use super::extents::{ExtentList, open_contents};
 use super::file_system::kind_of;
@@ -110,6 +111,11 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     }
     for icb in own_files.1 {
         check.take(icb, 1, "mirror of the metadata file")?;
+    }
+    if let Some(icb) = volume.system_streams
+        && let Err(error) = check.take_streams(icb)
+    {
+        check.found.add(Severity::Warning, error)?;
     }
     check.run()?;
     let is_whole = !check.found.is_full();
@@ -417,7 +423,7 @@ impl FileCheck<'_, '_> {
                 self.note(Severity::Warning, place, message)?;
             }
             is_first = false;
-            if name.is_shown() {
+            if name.is_object() {
                 self.check_name(folder, icb, &name, &mut names)?;
             }
         }
@@ -525,6 +531,22 @@ impl FileCheck<'_, '_> {
         }
         for icb in streams {
             self.take_file(place, &UdfFile::read(space, icb)?)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks of the streams that belong to the volume.
+    fn take_streams(&mut self, icb: BlockAddress) -> Result<()> {
+        let space = &self.volume.space;
+        let directory = UdfFile::read(space, icb)?;
+        self.take_file(ROOT, &directory)?;
+        let mut streams = Vec::new();
+        each_stream(space, &directory, &mut |_, icb| {
+            streams.push(icb);
+            ControlFlow::Continue(())
+        })?;
+        for icb in streams {
+            self.take_file(ROOT, &UdfFile::read(space, icb)?)?;
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ const WINDOW: u64 = 192 << 10;
 const MAX_ITEM: u64 = (size_of::<NameRaw>() + 0xFFFF + 0xFF + 3) as u64;
 /// Alignment of names in bytes.
 const ALIGNMENT: u64 = 4;
+/// The name of the file with the space that must not be allocated.
+const NO_SPACE: &str = "Non-Allocatable Space";
 
 /// A name in a directory.
 #[derive(Debug)]
@@ -193,8 +195,14 @@ fn parse(bytes: &[u8]) -> Result<(FoundName, u64), TagFault> {
 
 impl FoundName {
     /// Returns true if it is neither deleted nor that of the parent.
-    pub(super) fn is_shown(&self) -> bool {
+    pub(super) fn is_object(&self) -> bool {
         self.characteristics & (characteristics::DELETED | characteristics::PARENT) == 0
+    }
+
+    /// Returns true if it also is not that of the space that UDF 1.x keeps from being allocated.
+    pub(super) fn is_shown(&self) -> bool {
+        let is_hidden = self.characteristics & characteristics::HIDDEN != 0;
+        self.is_object() && !(is_hidden && self.name == NO_SPACE)
     }
 
     /// Returns true if it is that of the parent.

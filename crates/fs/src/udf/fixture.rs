@@ -5,9 +5,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
     AddressRaw, AllocationExtentRaw, AnchorRaw, AttributeRaw, DeviceRaw, EntityRaw,
-    ExtendedFileRaw, FileRaw, FileSetRaw, FinderRaw, ImplementationRaw, IndirectRaw, IntegrityRaw,
-    IntegrityUseRaw, LogicalVolumeRaw, LongAdRaw, MapHeadRaw, MetadataMapRaw, NameRaw,
-    PartitionRaw, PathComponentRaw, PlainMapRaw, PrimaryRaw, ShortAdRaw, SpaceBitmapRaw,
+    ExtendedEntryRaw, FileEntryRaw, FileSetRaw, FinderRaw, ImplementationRaw, IndirectRaw,
+    IntegrityRaw, IntegrityUseRaw, LogicalVolumeRaw, LongAdRaw, MapHeadRaw, MetadataMapRaw,
+    NameRaw, PartitionRaw, PathComponentRaw, PlainMapRaw, PrimaryRaw, ShortAdRaw, SpaceBitmapRaw,
     SparableMapRaw, SparingEntryRaw, SparingTableRaw, TagRaw, TimeRaw, TypedMapRaw, VatHeaderRaw,
     VatTrailerRaw, allocation, characteristics, component, extent_kind, file_type, icb_flags,
     tag_id,
@@ -70,13 +70,13 @@ impl Default for UdfOptions {
     }
 }
 
-struct Item {
+struct NewObject {
     parent: usize,
     name: String,
-    what: What,
+    what: ObjectKind,
 }
 
-enum What {
+enum ObjectKind {
     Folder,
     /// In the file entry.
     Embedded(Vec<u8>),
@@ -107,41 +107,45 @@ pub fn sparse_contents(block_size: u32) -> Vec<u8> {
     all
 }
 
-fn items() -> Vec<Item> {
-    let item = |parent, name: &str, what| Item {
+fn items() -> Vec<NewObject> {
+    let item = |parent, name: &str, what| NewObject {
         parent,
         name: name.to_owned(),
         what,
     };
     let mut items = vec![
-        item(usize::MAX, "", What::Folder),
-        item(0, "a.txt", What::Embedded(b"hello".to_vec())),
-        item(0, "folder", What::Folder),
-        item(2, "deep.txt", What::Extents(b"deep down".to_vec())),
-        item(2, "again.txt", What::Again(1)),
-        item(0, "link", What::Link("/folder/../a.txt")),
+        item(usize::MAX, "", ObjectKind::Folder),
+        item(0, "a.txt", ObjectKind::Embedded(b"hello".to_vec())),
+        item(0, "folder", ObjectKind::Folder),
+        item(2, "deep.txt", ObjectKind::Extents(b"deep down".to_vec())),
+        item(2, "again.txt", ObjectKind::Again(1)),
+        item(0, "link", ObjectKind::Link("/folder/../a.txt")),
         item(
             0,
             "A long name: \u{e9}.text",
-            What::Extents(contents(50_000)),
+            ObjectKind::Extents(contents(50_000)),
         ),
-        item(0, "\u{20ac}uro", What::Embedded(Vec::new())),
-        item(0, "sparse", What::Sparse),
-        item(0, "App", What::Application(contents(100))),
-        item(0, "null", What::Device),
-        item(0, "gone", What::Deleted),
-        item(0, "many", What::Folder),
+        item(0, "\u{20ac}uro", ObjectKind::Embedded(Vec::new())),
+        item(0, "sparse", ObjectKind::Sparse),
+        item(0, "App", ObjectKind::Application(contents(100))),
+        item(0, "null", ObjectKind::Device),
+        item(0, "gone", ObjectKind::Deleted),
+        item(0, "many", ObjectKind::Folder),
     ];
     for number in 0..MANY {
         let name = format!("file {number:02}");
-        items.push(item(12, &name, What::Embedded(name.as_bytes().to_vec())));
+        items.push(item(
+            12,
+            &name,
+            ObjectKind::Embedded(name.as_bytes().to_vec()),
+        ));
     }
     items
 }
 
 /// An extent of a file.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ExtentPiece {
     kind: u32,
     len: u32,
     block: u32,
@@ -149,7 +153,7 @@ struct Piece {
 }
 
 /// The contents of a file entry.
-struct Body {
+struct FileBody {
     kind: u8,
     form: u16,
     allocation: Vec<u8>,
@@ -164,7 +168,7 @@ struct Body {
 /// A volume that is being made.
 struct Builder {
     options: UdfOptions,
-    items: Vec<Item>,
+    items: Vec<NewObject>,
     /// Blocks of the partition.
     base: Vec<u8>,
     /// Blocks of the virtual or metadata partition.
@@ -192,7 +196,8 @@ pub fn volume(options: &UdfOptions) -> Vec<u8> {
 
 /// Writes the sums of every tag in a volume again, so that changed structures are read.
 pub fn seal(bytes: &mut [u8]) {
-    for at in (0..bytes.len().saturating_sub(16)).step_by(4) {
+    // Backwards, because a file entry can contain a directory.
+    for at in (0..bytes.len().saturating_sub(16)).step_by(4).rev() {
         let head = &bytes[at..];
         let id = u16::from_le_bytes([head[0], head[1]]);
         let is_tag =
@@ -256,7 +261,7 @@ fn field<const N: usize>(name: &str) -> [u8; N] {
     field
 }
 
-fn long_ad(piece: Piece, unique_id: u32) -> LongAdRaw {
+fn long_ad(piece: ExtentPiece, unique_id: u32) -> LongAdRaw {
     LongAdRaw {
         len: U32::new(piece.kind << 30 | piece.len),
         address: AddressRaw {
@@ -341,13 +346,13 @@ impl Builder {
     }
 
     /// Writes contents in blocks that are apart from one another.
-    fn scatter(&mut self, bytes: &[u8]) -> Vec<Piece> {
+    fn scatter(&mut self, bytes: &[u8]) -> Vec<ExtentPiece> {
         let mut pieces = Vec::new();
         for chunk in bytes.chunks(self.block()) {
             let block = self.put(chunk);
             let gap = self.put(&[0xEE]);
             self.gaps.push(gap);
-            pieces.push(Piece {
+            pieces.push(ExtentPiece {
                 kind: extent_kind::RECORDED,
                 len: chunk.len() as u32,
                 block,
@@ -358,8 +363,8 @@ impl Builder {
     }
 
     /// Returns allocation descriptors. Those that do not fit are in further blocks.
-    fn allocation(&mut self, pieces: &[Piece], is_long: bool, room: usize) -> (u16, Vec<u8>) {
-        let bytes = |piece: &Piece| match is_long {
+    fn allocation(&mut self, pieces: &[ExtentPiece], is_long: bool, room: usize) -> (u16, Vec<u8>) {
+        let bytes = |piece: &ExtentPiece| match is_long {
             true => long_ad(*piece, 0).as_bytes().to_vec(),
             false => ShortAdRaw {
                 len: U32::new(piece.kind << 30 | piece.len),
@@ -392,7 +397,7 @@ impl Builder {
             table,
         );
         self.put_meta(table, &made);
-        let more = Piece {
+        let more = ExtentPiece {
             kind: extent_kind::CONTINUATION,
             len: self.options.block_size,
             block: table,
@@ -406,8 +411,8 @@ impl Builder {
         let mut icbs = vec![0; self.items.len()];
         for item in 0..self.items.len() {
             icbs[item] = match self.items[item].what {
-                What::Again(of) => icbs[of],
-                What::Deleted => 0,
+                ObjectKind::Again(of) => icbs[of],
+                ObjectKind::Deleted => 0,
                 _ => self.new_icb(),
             };
         }
@@ -415,10 +420,10 @@ impl Builder {
             let links = self
                 .items
                 .iter()
-                .filter(|other| matches!(other.what, What::Again(of) if of == item));
+                .filter(|other| matches!(other.what, ObjectKind::Again(of) if of == item));
             let links = links.count() as u16 + 1;
             if let Some(body) = self.body(item, &icbs) {
-                self.file_entry(icbs[item], Body { links, ..body });
+                self.file_entry(icbs[item], FileBody { links, ..body });
             }
         }
         if self.options.chains {
@@ -427,14 +432,14 @@ impl Builder {
         icbs[0]
     }
 
-    fn body(&mut self, item: usize, icbs: &[u32]) -> Option<Body> {
+    fn body(&mut self, item: usize, icbs: &[u32]) -> Option<FileBody> {
         let head = match self.is_extended() {
-            true => size_of::<ExtendedFileRaw>(),
-            false => size_of::<FileRaw>(),
+            true => size_of::<ExtendedEntryRaw>(),
+            false => size_of::<FileEntryRaw>(),
         };
         let room = self.block() - head;
         self.unique_id += 1;
-        let mut body = Body {
+        let mut body = FileBody {
             kind: file_type::FILE,
             form: allocation::EMBEDDED,
             allocation: Vec::new(),
@@ -445,7 +450,7 @@ impl Builder {
             links: 1,
             unique_id: if item == 0 { 0 } else { self.unique_id },
         };
-        let extents = |builder: &mut Self, body: &mut Body, pieces: &[Piece]| {
+        let extents = |builder: &mut Self, body: &mut FileBody, pieces: &[ExtentPiece]| {
             let is_long = builder.meta_partition() != 0 || item.is_multiple_of(2);
             (body.form, body.allocation) = builder.allocation(pieces, is_long, room);
             body.len = pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -454,22 +459,22 @@ impl Builder {
                 .filter(|piece| piece.kind == extent_kind::RECORDED);
             body.blocks = recorded.count() as u64;
         };
-        let embed = |body: &mut Body, bytes: &[u8]| {
+        let embed = |body: &mut FileBody, bytes: &[u8]| {
             (body.len, body.allocation) = (bytes.len() as u64, bytes.to_vec());
         };
         match &self.items[item].what {
-            What::Again(_) | What::Deleted => return None,
-            What::Embedded(bytes) => embed(&mut body, bytes),
-            What::Extents(bytes) => {
+            ObjectKind::Again(_) | ObjectKind::Deleted => return None,
+            ObjectKind::Embedded(bytes) => embed(&mut body, bytes),
+            ObjectKind::Extents(bytes) => {
                 let bytes = bytes.clone();
                 let pieces = self.scatter(&bytes);
                 extents(self, &mut body, &pieces);
             }
-            What::Sparse => {
+            ObjectKind::Sparse => {
                 let bytes = sparse_contents(self.options.block_size);
                 let block = self.block();
                 let mut pieces = self.scatter(&bytes[..block]);
-                let gap = |kind, blocks, at| Piece {
+                let gap = |kind, blocks, at| ExtentPiece {
                     kind,
                     len: blocks * block as u32,
                     block: at,
@@ -481,22 +486,22 @@ impl Builder {
                 pieces.extend(self.scatter(&bytes[4 * block..]));
                 extents(self, &mut body, &pieces);
             }
-            What::Application(bytes) => {
+            ObjectKind::Application(bytes) => {
                 embed(&mut body, bytes);
                 if self.is_extended() {
                     body.streams = Some(self.streams());
                 }
                 body.attributes = self.attributes(None);
             }
-            What::Link(target) => {
+            ObjectKind::Link(target) => {
                 embed(&mut body, &link(target));
                 body.kind = file_type::SYMLINK;
             }
-            What::Device => {
+            ObjectKind::Device => {
                 body.kind = file_type::CHAR_DEVICE;
                 body.attributes = self.attributes(Some((3, 2)));
             }
-            What::Folder => {
+            ObjectKind::Folder => {
                 body.kind = file_type::DIRECTORY;
                 let children: Vec<_> = (0..self.items.len())
                     .filter(|&child| self.items[child].parent == item)
@@ -516,7 +521,7 @@ impl Builder {
         children: &[usize],
         icbs: &[u32],
         room: usize,
-        body: &mut Body,
+        body: &mut FileBody,
     ) {
         let mut names = vec![(
             String::new(),
@@ -526,8 +531,8 @@ impl Builder {
         for &child in children {
             let item = &self.items[child];
             let flags = match item.what {
-                What::Folder => characteristics::DIRECTORY,
-                What::Deleted => characteristics::DELETED,
+                ObjectKind::Folder => characteristics::DIRECTORY,
+                ObjectKind::Deleted => characteristics::DELETED,
                 _ => 0,
             };
             names.push((item.name.clone(), flags, icbs[child]));
@@ -565,7 +570,7 @@ impl Builder {
                 self.put_meta(number, chunk);
             }
         }
-        let piece = Piece {
+        let piece = ExtentPiece {
             kind: extent_kind::RECORDED,
             len: bytes.len() as u32,
             block: first,
@@ -589,7 +594,7 @@ impl Builder {
         if self.options.chains {
             len *= 2;
         }
-        let piece = Piece {
+        let piece = ExtentPiece {
             kind: 0,
             len,
             block: icb,
@@ -613,7 +618,7 @@ impl Builder {
     }
 
     /// Returns the bytes of a file entry.
-    fn entry(&self, icb: u32, body: &Body) -> Vec<u8> {
+    fn entry(&self, icb: u32, body: &FileBody) -> Vec<u8> {
         let mut tag = super::layout::IcbTagRaw::new_zeroed();
         tag.strategy = U16::new(if self.options.chains { 4096 } else { 4 });
         tag.parameter = U16::new(u16::from(self.options.chains));
@@ -634,7 +639,7 @@ impl Builder {
         let implementation = entity(b"*Bandsaw", 0);
         let head = match self.is_extended() {
             true => {
-                let mut raw = ExtendedFileRaw::new_zeroed();
+                let mut raw = ExtendedEntryRaw::new_zeroed();
                 raw.icb = tag;
                 (raw.uid, raw.gid) = (uid.into(), gid.into());
                 raw.permissions = U32::new(permissions);
@@ -654,7 +659,7 @@ impl Builder {
                 raw.as_bytes().to_vec()
             }
             false => {
-                let mut raw = FileRaw::new_zeroed();
+                let mut raw = FileEntryRaw::new_zeroed();
                 raw.icb = tag;
                 (raw.uid, raw.gid) = (uid.into(), gid.into());
                 raw.permissions = U32::new(permissions);
@@ -684,14 +689,14 @@ impl Builder {
         self.sealed(bytes, id, icb)
     }
 
-    fn file_entry(&mut self, icb: u32, body: Body) {
+    fn file_entry(&mut self, icb: u32, body: FileBody) {
         let bytes = self.entry(icb, &body);
         self.put_meta(icb, &bytes);
     }
 
     fn icb_ad(&self, icb: u32) -> LongAdRaw {
         let blocks = 1 + u32::from(self.options.chains);
-        let piece = Piece {
+        let piece = ExtentPiece {
             kind: 0,
             len: blocks * self.options.block_size,
             block: icb,
@@ -705,7 +710,7 @@ impl Builder {
         let at = icb as usize * self.block();
         let newest = self.base[at..at + self.block()].to_vec();
         let to = self.new_icb();
-        let kept = size_of::<ExtendedFileRaw>() + 5;
+        let kept = size_of::<ExtendedEntryRaw>() + 5;
         let moved = self.sealed(newest[..kept].to_vec(), tag_id::EXTENDED_FILE, to);
         self.put_meta(to, &moved);
         let mut older = newest[..kept].to_vec();
@@ -741,7 +746,7 @@ impl Builder {
     }
 
     fn stream(&mut self, icb: u32, kind: u8, bytes: &[u8]) {
-        let body = Body {
+        let body = FileBody {
             kind,
             form: allocation::EMBEDDED,
             allocation: bytes.to_vec(),
@@ -868,7 +873,7 @@ impl Builder {
                         }
                     });
                     // The second half is stored first.
-                    let body = Body {
+                    let body = FileBody {
                         kind,
                         form: allocation::SHORT,
                         allocation: [pieces[1].as_bytes(), pieces[0].as_bytes()].concat(),
@@ -935,7 +940,7 @@ impl Builder {
             len: U32::new(bytes.len() as u32),
             block: first.into(),
         };
-        let body = Body {
+        let body = FileBody {
             kind,
             form: allocation::SHORT,
             allocation: ad.as_bytes().to_vec(),
@@ -986,12 +991,12 @@ impl Builder {
         let folders = self
             .items
             .iter()
-            .filter(|item| matches!(item.what, What::Folder));
+            .filter(|item| matches!(item.what, ObjectKind::Folder));
         let folders = folders.count() as u32;
         let deleted = self
             .items
             .iter()
-            .filter(|item| matches!(item.what, What::Deleted));
+            .filter(|item| matches!(item.what, ObjectKind::Deleted));
         let files = (self.items.len() - deleted.count()) as u32 - folders;
         let maps = self.maps();
         let (bitmap, free) = match self.options.form {

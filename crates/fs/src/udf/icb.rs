@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 
 use super::LAYER;
 use super::layout::{
-    ExtendedFileRaw, FileRaw, IcbTagRaw, IndirectRaw, LongAdRaw, TagRaw, TimeRaw, tag_id,
+    ExtendedEntryRaw, FileEntryRaw, IcbTagRaw, IndirectRaw, LongAdRaw, TagRaw, TimeRaw, tag_id,
 };
 use super::space::{BlockAddress, BlockSpace, DescriptorBlock};
 use super::tag::{TagFault, check_tag};
@@ -90,12 +90,12 @@ impl UdfFile {
     fn parse(found: DescriptorBlock) -> Result<Self> {
         let bytes = &found.bytes;
         let (head, mut file) = match found.tag.identifier.get() {
-            tag_id::FILE => match FileRaw::read_from_prefix(bytes) {
-                Ok((raw, _)) => (size_of::<FileRaw>(), Self::of(&raw)),
+            tag_id::FILE => match FileEntryRaw::read_from_prefix(bytes) {
+                Ok((raw, _)) => (size_of::<FileEntryRaw>(), Self::of(&raw)),
                 Err(_) => return Err(too_long(&found)),
             },
-            _ => match ExtendedFileRaw::read_from_prefix(bytes) {
-                Ok((raw, _)) => (size_of::<ExtendedFileRaw>(), Self::of_extended(&raw)),
+            _ => match ExtendedEntryRaw::read_from_prefix(bytes) {
+                Ok((raw, _)) => (size_of::<ExtendedEntryRaw>(), Self::of_extended(&raw)),
                 Err(_) => return Err(too_long(&found)),
             },
         };
@@ -115,7 +115,7 @@ impl UdfFile {
         Ok(file)
     }
 
-    fn of(raw: &FileRaw) -> Self {
+    fn of(raw: &FileEntryRaw) -> Self {
         Self {
             address: BlockAddress {
                 partition: 0,
@@ -143,7 +143,7 @@ impl UdfFile {
         }
     }
 
-    fn of_extended(raw: &ExtendedFileRaw) -> Self {
+    fn of_extended(raw: &ExtendedEntryRaw) -> Self {
         Self {
             address: BlockAddress {
                 partition: 0,

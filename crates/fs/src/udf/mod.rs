@@ -61,6 +61,8 @@ pub struct UdfVolume {
     space: BlockSpace,
     /// The ICB of the root directory.
     root: BlockAddress,
+    /// The ICB of the directory of the volume's own streams.
+    system_streams: Option<BlockAddress>,
     info: VolumeInfo,
 }
 
@@ -99,6 +101,7 @@ impl UdfVolume {
         Ok(Self {
             space: found.mapped.space,
             root,
+            system_streams: icb_of(&set.streams),
             info,
         })
     }

@@ -55,6 +55,7 @@ pub(in crate::udf) mod extent_kind {
 
 /// Characteristics of names (4/14.4.3).
 pub(in crate::udf) mod characteristics {
+    pub(in crate::udf) const HIDDEN: u8 = 0x01;
     pub(in crate::udf) const DIRECTORY: u8 = 0x02;
     pub(in crate::udf) const DELETED: u8 = 0x04;
     pub(in crate::udf) const PARENT: u8 = 0x08;
@@ -185,7 +186,7 @@ const _: () = assert!(size_of::<IndirectRaw>() == 52);
 /// Source: ECMA-167 4/14.9.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(in crate::udf) struct FileRaw {
+pub(in crate::udf) struct FileEntryRaw {
     /*00*/ pub(in crate::udf) tag: TagRaw,
     /*10*/ pub(in crate::udf) icb: IcbTagRaw,
     /*24*/ pub(in crate::udf) uid: U32,
@@ -205,14 +206,14 @@ pub(in crate::udf) struct FileRaw {
     /*A8*/ pub(in crate::udf) attributes_len: U32, // bytes
     /*AC*/ pub(in crate::udf) allocation_len: U32, // bytes
 }
-const _: () = assert!(size_of::<FileRaw>() == 176);
+const _: () = assert!(size_of::<FileEntryRaw>() == 176);
 
 /// An extended file entry without its extended attributes and allocation descriptors.
 ///
 /// Source: ECMA-167 4/14.17.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(in crate::udf) struct ExtendedFileRaw {
+pub(in crate::udf) struct ExtendedEntryRaw {
     /*00*/ pub(in crate::udf) tag: TagRaw,
     /*10*/ pub(in crate::udf) icb: IcbTagRaw,
     /*24*/ pub(in crate::udf) uid: U32,
@@ -236,7 +237,7 @@ pub(in crate::udf) struct ExtendedFileRaw {
     /*D0*/ pub(in crate::udf) attributes_len: U32, // bytes
     /*D4*/ pub(in crate::udf) allocation_len: U32, // bytes
 }
-const _: () = assert!(size_of::<ExtendedFileRaw>() == 216);
+const _: () = assert!(size_of::<ExtendedEntryRaw>() == 216);
 
 /// A file identifier descriptor without the name: an entry of a directory.
 ///
