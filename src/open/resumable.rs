@@ -15,7 +15,6 @@ use super::resume_note::ResumeNote;
 use super::{CreateOptions, Draft, Image, LAYER, Layer, gate};
 use crate::device::AfterDiscard;
 use crate::progress::Silent;
-use crate::store::Store;
 use crate::{Error, Reason, Result};
 
 impl Draft {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::host_node::NodeMaker;
 use super::{BUFFER, Exported, LAYER, MAX_PROBLEMS, about, is_fatal};
-use crate::fs::{Entry, FileKind, FileSystem, FileSystemExt};
+use crate::fs::{Entry, FileKind};
 use crate::parallel::Queue;
-use crate::progress::Progress;
 use crate::sync::Mutex;
 use crate::{Error, Result};
 

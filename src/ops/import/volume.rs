@@ -10,7 +10,7 @@ use crate::fs::{
     Ancestors, Attributes, FileKind, FileSystem, FileSystemExt, Fork, NodeId, Timestamp,
 };
 use crate::progress::Progress;
-use crate::size::to_usize;
+use crate::size::{narrow, to_usize};
 use crate::{Error, Result};
 
 const LAYER: &str = "source volume";

@@ -1025,11 +1025,10 @@ impl Builder {
         let integrity = self.integrity(maps.len(), blocks, free, files, folders);
         bytes[INTEGRITY as usize * block..][..integrity.len()].copy_from_slice(&integrity);
         for first in [MAIN, RESERVE] {
-            let mut sector = first;
-            for (id, raw) in self.descriptors(&maps, set, bitmap, blocks) {
+            let descriptors = self.descriptors(&maps, set, bitmap, blocks);
+            for (sector, (id, raw)) in (first..).zip(descriptors) {
                 let made = self.sealed(raw, id, sector);
                 bytes[sector as usize * block..][..made.len()].copy_from_slice(&made);
-                sector += 1;
             }
         }
         // A disc that is written once has no anchor at its end.

@@ -12,15 +12,15 @@ const POLYNOMIAL: u16 = 0x1021;
 /// CRCs of single bytes.
 const TABLE: [u16; 256] = {
     let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        let mut crc = (byte as u16) << 8;
+    let mut byte: u16 = 0;
+    while byte < 256 {
+        let mut crc = byte << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = crc << 1 ^ if crc & 0x8000 == 0 { 0 } else { POLYNOMIAL };
             bit += 1;
         }
-        table[byte] = crc;
+        table[byte as usize] = crc;
         byte += 1;
     }
     table
