@@ -26,8 +26,8 @@ pub(super) struct BandsJson {
     /// Bytes by which packing would shorten the file.
     packable: u64,
     /// Bytes that would be freed with completely free units, and with parts of others.
-    reclaimable_whole: u64,
-    reclaimable_parts: u64,
+    pub(super) reclaimable_whole: u64,
+    pub(super) reclaimable_parts: u64,
     /// True if the host is known to support holes in files.
     holes: bool,
     /// Bytes that are free but cannot be freed on the host without holes.

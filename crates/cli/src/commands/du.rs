@@ -405,7 +405,7 @@ impl ImageJson {
                     "",
                     &format!(
                         "{whole} in whole {}s, {parts} in parts of others",
-                        bands.unit
+                        bands.kind()
                     ),
                 )?;
             }
