@@ -288,6 +288,9 @@ pub(crate) fn lock_file(path: &Path, access: Access) -> Result<Arc<LocalFile>> {
     })
 }
 
+/// A function that recognizes a format by its first or last bytes.
+type Probe = fn(&dyn BlockDevice) -> Result<bool>;
+
 /// Returns the container format of the bytes of `file`. Bytes without a known signature are a raw
 /// image.
 pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
@@ -305,7 +308,7 @@ pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
     if udif::probe(file)? {
         return Ok(Format::Udro); // or another of its kinds, as its chunks tell
     }
-    let probes: [(Format, fn(&dyn BlockDevice) -> Result<bool>); 7] = [
+    let probes: [(Format, Probe); 7] = [
         (Format::Qcow2, qcow2::probe),
         (Format::Vhdx, vhdx::probe),
         (Format::Vmdk, vmdk::probe),

@@ -136,15 +136,19 @@ impl Driver for Unread {
     }
 }
 
+type OpenVolume = fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>>;
+type CheckVolume = fn(Arc<dyn BlockDevice>, &dyn Progress) -> Result<Vec<Problem>>;
+type ReadFreeMap = fn(Arc<dyn BlockDevice>) -> Result<BlockFreeMap>;
+
 /// A format whose volumes are read, and possibly created, but not changed: its functions on a device.
 #[derive(Debug)]
 struct ReadOnlyDriver {
-    open: fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>>,
+    open: OpenVolume,
     /// The message about changes. `None`: the general one.
     refusal: Option<&'static str>,
-    check: Option<fn(Arc<dyn BlockDevice>, &dyn Progress) -> Result<Vec<Problem>>>,
+    check: Option<CheckVolume>,
     stated_len: fn(&Arc<dyn BlockDevice>) -> Result<Option<u64>>,
-    free_map: Option<fn(Arc<dyn BlockDevice>) -> Result<BlockFreeMap>>,
+    free_map: Option<ReadFreeMap>,
 }
 
 const HFS: ReadOnlyDriver = ReadOnlyDriver {

@@ -12,7 +12,7 @@ use crate::device::{
 use crate::fs::{NewVolumeInfo, PlacedContents, VolumePlan};
 use crate::partition::single::SingleType;
 use crate::partition::{gpt, single};
-use crate::size::to_usize;
+use crate::size::{narrow, to_usize};
 use crate::sync::Mutex;
 use crate::{Error, Result};
 
@@ -91,9 +91,9 @@ impl Window<'_> {
     fn index_range(&self, offset: u64, len: usize) -> Result<Range<usize>> {
         self.info().check(LAYER, offset, len as u64)?;
         let start = offset.checked_sub(self.start);
-        let start = start
-            .ok_or_else(|| Error::out_of_range(LAYER, offset, len as u64, self.info().len))?
-            as usize;
+        let start =
+            start.ok_or_else(|| Error::out_of_range(LAYER, offset, len as u64, self.info().len))?;
+        let start = to_usize(start);
         Ok(start..start + len)
     }
 }
@@ -102,7 +102,7 @@ impl BlockDevice for Window<'_> {
     fn info(&self) -> Info {
         Info {
             len: self.start + self.bytes.lock().len() as u64,
-            block: UNIT as u32,
+            block: narrow(UNIT),
             write: 1,
             discard: UNIT,
             access: Access::ReadWrite,

@@ -65,7 +65,7 @@ impl Pieces {
     pub(super) fn new(bytes: u64) -> Arc<Self> {
         let most = usize::try_from(bytes / PIECE)
             .unwrap_or(usize::MAX)
-            .max(MAX_AHEAD as usize);
+            .max(to_usize(MAX_AHEAD));
         Arc::new(Self {
             kept: Mutex::default(),
             most,
@@ -169,10 +169,10 @@ impl Fetched {
         let range = self.piece(index).start..self.piece(end - 1).end;
         let mut bytes = vec![0; to_usize(range.end - range.start)];
         self.ranges.fetch(range.start, &mut bytes)?;
-        for (piece, index) in bytes.chunks(PIECE as usize).zip(index..) {
+        for (piece, index) in bytes.chunks(to_usize(PIECE)).zip(index..) {
             self.pieces.insert(&self.name, index, piece);
         }
-        bytes.truncate(PIECE as usize);
+        bytes.truncate(to_usize(PIECE));
         Ok(bytes.into())
     }
 }

@@ -173,7 +173,7 @@ impl Qcow2 {
         self.l2.get(at, || {
             let size = self.cluster_size();
             let end = at.checked_add(size);
-            if at % size != 0 || end.is_none_or(|end| end > self.file.info().len) {
+            if !at.is_multiple_of(size) || end.is_none_or(|end| end > self.file.info().len) {
                 let message = "a table is not at a cluster of the file";
                 return Err(damaged(at, message));
             }
@@ -201,7 +201,7 @@ impl Qcow2 {
         if at == 0 {
             return Ok(Cluster::Hole);
         }
-        if at % self.cluster_size() != 0 {
+        if !at.is_multiple_of(self.cluster_size()) {
             return Err(damaged(at, "data is not at a cluster of the file"));
         }
         Ok(Cluster::Plain(at))
@@ -367,7 +367,7 @@ impl DiskMap for Qcow2 {
                     }
                 };
                 // The last cluster of a file need not be whole if the disk ends within it.
-                if end > len && (at >= len || self.len % self.cluster_size() == 0) {
+                if end > len && (at >= len || self.len.is_multiple_of(self.cluster_size())) {
                     let message = "truncated: a cluster is past the end of the file";
                     problems.add(Severity::Damage, damaged(at, message));
                 }

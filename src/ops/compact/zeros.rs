@@ -112,7 +112,7 @@ fn zeros_in(bytes: &[u8], at: u64, each: &mut dyn FnMut(Range<u64>) -> Result<()
     for grain in bytes
         .get(to_usize(skip)..)
         .unwrap_or_default()
-        .chunks(GRAIN as usize)
+        .chunks(to_usize(GRAIN))
     {
         let end = start + grain.len() as u64;
         if grain.len() as u64 == GRAIN && is_zero(grain) {

@@ -358,7 +358,7 @@ pub(super) fn compare(
     let PlainContents { len, read } = plain;
     let decoded = decmpfs::contents(&packed.attribute, || Ok(fork))?;
     let mut expected = vec![0; to_usize(PIECE.min(len))];
-    for at in (0..len).step_by(PIECE as usize) {
+    for at in (0..len).step_by(to_usize(PIECE)) {
         progress.check()?;
         let now = to_usize(PIECE.min(len - at));
         read(at, &mut expected[..now])?;
@@ -449,7 +449,7 @@ fn unpack(fs: &dyn FileSystemMut, file: &Attributes, progress: &dyn Progress) ->
     let out = fs.open_mut(contents, Fork::Data)?;
     let packed = fs.open(file.id, Fork::Data)?;
     let mut writer = NewFileWriter::new(&*out, file.size, fs.volume().holes)?;
-    for at in (0..file.size).step_by(PIECE as usize) {
+    for at in (0..file.size).step_by(to_usize(PIECE)) {
         progress.check()?;
         let now = PIECE.min(file.size - at);
         writer.bytes(&packed.read_vec(at, to_usize(now))?)?;

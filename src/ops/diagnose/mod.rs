@@ -425,10 +425,12 @@ fn structure(error: &Error, name: &str) -> Cause {
                 .advise("name the bundle itself, not its parent folder")
                 .advise(list)
         }
-        (ImagePart::Ewf, Kind::Invalid | Kind::NotFound) => {
-            Cause::new("one-part", named(ImagePart::Ewf), what("is one of several files"))
-                .advise("put all files (.E01, .E02, ...) in one folder and open the first")
-        }
+        (ImagePart::Ewf, Kind::Invalid | Kind::NotFound) => Cause::new(
+            "one-part",
+            named(ImagePart::Ewf),
+            what("is one of several files"),
+        )
+        .advise("put all files (.E01, .E02, ...) in one folder and open the first"),
         (ImagePart::Ndif, Kind::NotFound) => {
             let what = "is an NDIF image without its resource fork";
             Cause::new("resource-fork-missing", named(ImagePart::Ndif), what).advise(

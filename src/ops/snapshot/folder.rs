@@ -362,7 +362,7 @@ impl<'a> CopiedFiles<'a> {
         if other.info().len != len {
             return Ok(false);
         }
-        for start in (0..len).step_by(PIECE as usize) {
+        for start in (0..len).step_by(to_usize(PIECE)) {
             progress.check()?;
             let piece = to_usize(PIECE.min(len - start));
             if one.read_vec(start, piece)? != other.read_vec(start, piece)? {

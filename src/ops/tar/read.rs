@@ -399,7 +399,7 @@ impl<'a> TarReader<'a> {
             if from as u64 + BLOCK > stored.min(MAX_PAX) {
                 return Err(bad_map(data));
             }
-            text.resize(from + BLOCK as usize, 0);
+            text.resize(from + to_usize(BLOCK), 0);
             self.read(data + from as u64, &mut text[from..])?;
             lines += text[from..].iter().filter(|byte| **byte == b'\n').count();
             if from == 0 {

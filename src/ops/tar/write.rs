@@ -166,7 +166,7 @@ impl<'a> ArchiveWriter<'a> {
     }
 
     fn zeros(&mut self, count: u64) -> Result<()> {
-        self.put(&[0; 2 * BLOCK as usize][..to_usize(count)])
+        self.put(&vec![0; to_usize(count)])
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {

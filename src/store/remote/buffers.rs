@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
+use crate::size::to_usize;
 use crate::sync::Mutex;
 
 /// Bytes of a page, the unit of fetching, caching and dirty tracking.
@@ -48,7 +49,7 @@ impl Buffers {
                 if free.fresh.is_empty() {
                     free.fresh = BytesMut::zeroed(MAPPED);
                 }
-                free.fresh.split_to(PAGE as usize)
+                free.fresh.split_to(to_usize(PAGE))
             }
         };
         drop(free);

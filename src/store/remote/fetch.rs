@@ -82,7 +82,7 @@ impl File {
             return (0, pages.len());
         };
         let (mut filled, mut missing) = (0, 0);
-        for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
+        for (at, page) in (0..).step_by(to_usize(PAGE)).zip(pages) {
             let (key, len) = (key.after(at), to_usize((bytes - at).min(PAGE)));
             if missing == 0 && cache.get(key, len, page) {
                 filled += 1;
@@ -140,7 +140,7 @@ impl File {
         connections: usize,
     ) -> Result<()> {
         let mut into: Vec<&mut [u8]> = Vec::with_capacity(pages.len());
-        for (at, page) in (0..).step_by(PAGE as usize).zip(pages) {
+        for (at, page) in (0..).step_by(to_usize(PAGE)).zip(pages) {
             let (wanted, rest) = page.split_at_mut(to_usize(bytes.saturating_sub(at).min(PAGE)));
             rest.fill(0);
             into.push(wanted);
@@ -259,7 +259,7 @@ impl File {
         if cached == 0 {
             self.fetch(shared, source, &mut pages, bytes, connections)?;
             if let (Some(cache), Some(key)) = (&shared.cache, key) {
-                for (at, page) in (0..).step_by(PAGE as usize).zip(&pages) {
+                for (at, page) in (0..).step_by(to_usize(PAGE)).zip(&pages) {
                     cache.insert_clean(key.after(at), &page[..to_usize((bytes - at).min(PAGE))]);
                 }
             }

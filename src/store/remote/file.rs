@@ -18,7 +18,7 @@ use super::shared::Shared;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
-use crate::size::to_usize;
+use crate::size::{narrow, to_usize};
 use crate::store::Put;
 use crate::store::objects::SharedBytes;
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -166,7 +166,7 @@ impl File {
             };
         }
         let mut zeros = None;
-        let pieces = (0..).step_by(PAGE as usize).zip(all).map(|(at, page)| {
+        let pieces = (0..).step_by(to_usize(PAGE)).zip(all).map(|(at, page)| {
             let page = page.unwrap_or_else(|| {
                 zeros
                     .get_or_insert_with(|| Arc::new(shared.page_cache.buffers().zeros()))
@@ -318,7 +318,7 @@ impl File {
         Info {
             len: inner.base.len,
             block: 512,
-            write: PAGE as u32,
+            write: narrow(PAGE),
             discard: PAGE,
             access,
         }

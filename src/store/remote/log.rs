@@ -402,7 +402,7 @@ impl Log {
         let Some(before) = self.before.take() else {
             return Ok(());
         };
-        for number in (before + 1..=newest).rev().take(2 * MAX_ENTRIES as usize) {
+        for number in (before + 1..=newest).rev().take(to_usize(2 * MAX_ENTRIES)) {
             let key = log_key(number);
             if let Some(bytes) = read_all(objects, &key)? {
                 self.entries

@@ -1,6 +1,6 @@
 //! Pages of one file in memory or on the local disk, over its stored bytes.
 
-use crate::size::to_usize;
+use crate::size::{narrow, to_usize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,7 +109,13 @@ impl Page {
     }
 
     fn count(&self) -> ByteCounts {
-        let bytes = |counts: bool| if counts { PAGE as i64 } else { 0 };
+        let bytes = |counts: bool| {
+            if counts {
+                i64::from(narrow::<u32>(PAGE))
+            } else {
+                0
+            }
+        };
         let (in_memory, on_disk, changed) = (
             self.bytes.is_some(),
             self.block.is_some(),

@@ -7,6 +7,7 @@ use super::super::LAYER;
 use super::super::buffers::PAGE;
 use super::BLOCKS;
 use crate::device::{AfterDiscard, BlockDevice};
+use crate::size::to_usize;
 use crate::store::{Open, Store};
 use crate::sync::Mutex;
 use crate::{Error, Result};
@@ -131,7 +132,7 @@ impl Block {
     /// its checksum.
     pub(super) fn read_part(&self, within: usize, into: &mut [u8]) -> Result<()> {
         if !self.is_right.load(Ordering::Relaxed) {
-            self.read(&mut vec![0; PAGE as usize])?;
+            self.read(&mut vec![0; to_usize(PAGE)])?;
             self.is_right.store(true, Ordering::Relaxed);
         }
         self.blocks

@@ -32,7 +32,7 @@ pub(super) struct Stored {
 
 pub(super) fn put(store: &dyn Store, entries: &[(Key, Entry)]) -> Result<()> {
     // If there are too many entries, the most recently used ones are kept.
-    let most = (LARGEST as usize - HEAD) / ENTRY;
+    let most = (to_usize(LARGEST) - HEAD) / ENTRY;
     let entries = &entries[entries.len().saturating_sub(most)..];
     let mut bytes = Vec::with_capacity(HEAD + entries.len() * ENTRY + 4);
     let head = HeadRaw {

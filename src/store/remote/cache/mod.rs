@@ -28,7 +28,7 @@ use super::buffers::PAGE;
 use super::layout::{ObjectId, Plain};
 use super::page_cache::signed;
 use crate::device::Access;
-use crate::size::narrow;
+use crate::size::{narrow, to_usize};
 use crate::store::{Guard, Lock, Store};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Error, Kind, Result};
@@ -294,7 +294,7 @@ impl Cache {
             self.write(bytes)
         } else {
             let mut padded = bytes.to_vec();
-            padded.resize(PAGE as usize, 0);
+            padded.resize(to_usize(PAGE), 0);
             self.write(&padded)
         };
         if let Some(block) = block {
