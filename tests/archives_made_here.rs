@@ -1,12 +1,9 @@
 //! Import of tar archives that no program writes: made field by field.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
 
-use bandsaw::device::{BlockDevice, BlockDeviceExt};
 use bandsaw::fs::source::Stream;
-use bandsaw::fs::{FileKind, FileSystem, FileSystemExt, Timestamp, UF_HIDDEN};
+use bandsaw::fs::{FileKind, Timestamp, UF_HIDDEN};
 use bandsaw::{Error, Kind};
 
 use crate::archives::{Seen, import, read, volume};
@@ -39,7 +36,7 @@ impl Archive {
         self
     }
 
-    fn link(mut self, name: &[u8], flag: u8, target: &[u8]) -> Self {
+    pub(crate) fn link(mut self, name: &[u8], flag: u8, target: &[u8]) -> Self {
         self.header(name, flag, target, 0);
         self
     }

@@ -171,7 +171,8 @@ fn disks_of_other_programs_are_found_by_their_contents() {
     fs::write(at("a.E02"), &changed).unwrap();
     let image = open::open(&at("a.E01"), &OpenOptions::default()).unwrap();
     assert_eq!(verify(&image, &Silent).unwrap_err().kind(), Kind::Corrupt);
-    assert!(image.disk().read_vec(0, 7 * 32 << 10).unwrap() == disk[..7 * 32 << 10]);
+    let whole = 7 * (32 << 10);
+    assert!(image.disk().read_vec(0, whole).unwrap() == disk[..whole]);
     drop(image);
     fs::remove_file(at("a.E03")).unwrap();
     let error = refusal("a.E01");

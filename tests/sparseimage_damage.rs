@@ -5,9 +5,7 @@ use std::sync::Arc;
 use bandsaw::container::sparseimage::SparseImage;
 use bandsaw::device::{AfterDiscard, BlockDevice, BlockDeviceExt, ExtentKind, Memory};
 use bandsaw::problem::Severity;
-use bandsaw::store::Store;
 use bandsaw::testing::Random;
-use proptest::prelude::*;
 
 use crate::sparseimage::{in_memory, open, problems, slots};
 

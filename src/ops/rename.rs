@@ -87,7 +87,7 @@ mod tests {
     use crate::fs::hfsplus::build::{Options, Plan};
     use crate::fs::hfsplus::{HfsPlusMut, WriteOptions};
     use crate::fs::source::Tree;
-    use crate::fs::{NewKind, NewNode, Timestamp};
+    use crate::fs::{FileSystem, NewKind, NewNode, Timestamp};
     use crate::progress::Silent;
 
     /// Returns a case-insensitive volume with the files `/a` and `/b`, and the folder `/Folder`.

@@ -6,7 +6,7 @@ use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Timestamp};
 use bandsaw::{Error, Kind, Result};
 
 use crate::backup::{Backup, BackupState, Place};
-use crate::backup_volume::{BackupVolume, Snapshot};
+use crate::backup_volume::BackupVolume;
 use crate::date::{BackupDate, DateQuery};
 use crate::opened::{Instance, OpenBackup};
 use crate::reading::Reading;

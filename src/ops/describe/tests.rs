@@ -4,7 +4,7 @@ use super::check::{CheckedLayerInfo, ProblemInfo};
 use super::crypt::KeySlotInfo;
 use super::error::{ErrorInfo, code, layer_code};
 use super::operations::{ChecksumInfo, OrphanInfo, ResizeStepInfo};
-use crate::container::Orphan;
+use crate::container::{Orphan, StoredChecksum};
 use crate::container::udif::{Checksum, ChecksumResult};
 use crate::crypt::KeySlot;
 use crate::error::{Place, Subject};
@@ -102,12 +102,12 @@ fn each_checksum_says_whether_it_agrees() {
         (Checksum::None, Some(1), "none", None),
         (Checksum::Other(4), None, "other", None),
     ] {
-        let info = ChecksumInfo::new(&ChecksumResult {
+        let info = ChecksumInfo::new(&StoredChecksum::from(&ChecksumResult {
             of: "tables".to_owned(),
             stored,
             computed,
             area: None,
-        });
+        }));
         assert_eq!((info.algorithm, info.intact), (algorithm, intact));
         let is_crc = stored == crc;
         assert_eq!(info.stored, is_crc.then(|| "000000ab".to_owned()));

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bandsaw::device::{Access, BlockDevice, Slice};
-use bandsaw::fs::{FileSystem, FileSystemMut, VolumeKey, apfs, hfsplus};
-use bandsaw::open::Keys;
+use bandsaw::fs::{FileSystemMut, VolumeKey, apfs, hfsplus};
 use bandsaw::ops::trim;
 use bandsaw::partition;
 use bandsaw::progress::{Progress, Silent};

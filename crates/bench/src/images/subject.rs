@@ -17,7 +17,7 @@ use bandsaw::progress::{NestedProgress, Progress, Silent};
 use bandsaw::{Error, Result};
 
 use super::kind::Kind;
-use crate::place::{Caches, Place};
+use crate::place::Caches;
 use crate::report::{HOST, Space};
 
 pub(super) const LAYER: &str = "benchmark";
