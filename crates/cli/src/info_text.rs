@@ -9,7 +9,6 @@ use bandsaw::ops::describe::{
     KeySlotKind, LayerInfo, PartitionMapInfo, SignatureContents, SparseImageInfo, StorageInfo,
     UdifInfo, VolumeContents, VolumeDetails, VolumeInfo,
 };
-use bandsaw::size;
 
 use crate::info_writer::{InfoWriter, NAME, exact, held};
 use crate::output::Output;

@@ -1,7 +1,6 @@
 //! The log of a background server, and the file that says why it failed.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 

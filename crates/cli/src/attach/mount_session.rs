@@ -1,7 +1,6 @@
 //! The mounts of a server: all are made, or none, and all are ended with it.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

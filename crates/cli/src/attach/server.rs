@@ -19,7 +19,6 @@ use crate::commands::timemachine::host_folder;
 use crate::failure::{Failure, Outcome};
 use crate::in_use;
 use crate::output::Output;
-use crate::signals;
 
 /// Length of the blank disk that stands for a folder of this host, in bytes: a sector.
 const NO_DISK: usize = 512;

@@ -1,15 +1,12 @@
 //! The task of a server: the image, and where what is mounted.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use bandsaw::address::Address;
 use bandsaw_mount::MountOptions;
 use bandsaw_registry::Use;
 
-use super::background;
 use crate::checksum_args::VerifyArgs;
-use crate::commands::trim;
 use crate::source::OpenArgs;
 
 /// The task of a server.

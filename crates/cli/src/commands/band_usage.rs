@@ -1,10 +1,8 @@
 //! The use of the bands, chunks or pieces of an image: for `info`, `du` and `compact`.
 
-use std::io::{self, Write};
+use std::io::{self};
 
 use bandsaw::ops::space::{SpaceMap, UnitUsage};
-use bandsaw::size;
-use clap::Args;
 use serde::Serialize;
 
 use crate::info_writer::{InfoWriter, exact};

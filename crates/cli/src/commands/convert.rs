@@ -326,7 +326,7 @@ impl Convert {
         let options = self.options(format, encryption)?;
         let bar = Bar::new(output);
         let work = if self.resume { resume } else { convert };
-        let place = target.place()?;
+        let place = target.draft_path()?;
         let made = work(source, &place, &options, &bar).map_err(|error| self.advise(error))?;
         // Before the source is replaced, because a copy that cannot be read must not replace it.
         let mut report = image_report::of_copy(&made.image, &bar)?;

@@ -75,7 +75,7 @@ pub(crate) struct Dmg {
     ///
     /// X,Y is the center of the icon, measured from the upper left corner of the window. NAME is a
     /// file or folder in the root of the volume.
-    #[arg(long = "place", value_name = "NAME=X,Y", value_parser = recipe::place)]
+    #[arg(long = "place", value_name = "NAME=X,Y", value_parser = recipe::parse_position)]
     places: Vec<(String, (u32, u32))>,
     /// Add a link to /Applications
     #[arg(long)]

@@ -5,7 +5,6 @@ use std::io;
 
 use bandsaw::{Error, Kind};
 
-use crate::passphrase;
 use crate::signals::signal_seen;
 
 /// The reason for the end of the command. The numbers are stable for scripts.

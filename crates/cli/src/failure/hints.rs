@@ -1,7 +1,6 @@
 //! The hints for errors that mean the same for every verb.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io;
 
 use bandsaw::{Error, Kind, Reason};

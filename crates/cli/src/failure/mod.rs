@@ -4,7 +4,6 @@ mod exit;
 mod hints;
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::{fmt, io};

@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use crate::headings::{IMAGES, NEW_PASSPHRASES, VOLUMES};
 
-use super::secret_reader::MAX_SECRET_LEN;
+use super::secret_reader::{MAX_SECRET_LEN, read_secret};
 use super::source::line_of;
 use super::{Passphrase, VolumePassphrase};
 
@@ -325,7 +325,7 @@ struct VolumeUnlockArgs {
 fn secret_of(option: &'static str, path: &Path) -> Result<Secret> {
     platform::forbid_core_dumps();
     File::open(path)
-        .and_then(all)
+        .and_then(read_secret)
         .map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => {
                 Error::invalid(option, format!("longer than {MAX_SECRET_LEN} bytes"))

@@ -104,7 +104,7 @@ pub(super) fn read(option: &str) -> io::Result<Option<Secret>> {
             .ok()
     });
     number
-        .map(|number| File::open(format!("/dev/fd/{number}")).and_then(all))
+        .map(|number| File::open(format!("/dev/fd/{number}")).and_then(read_secret))
         .transpose()
 }
 

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use bandsaw::Kind;
 use bandsaw::address::{Address, ImagePath};
-use bandsaw::fs::{Attributes, FileSystem, FileSystemExt, FileSystemMut};
-use bandsaw::open::{self, Image, Keys};
+use bandsaw::fs::{Attributes, FileSystem, FileSystemExt};
+use bandsaw::open::Image;
 use bandsaw::store::FileMode;
-use clap::Args;
 
 use super::OpenArgs;
 use crate::failure::{Advise, Failure, Outcome};
 use crate::output::Output;
-use crate::passphrase::GivenPassphrase;
 
 /// A volume of an opened image, and an object in it.
 #[derive(Debug)]

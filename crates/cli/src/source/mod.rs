@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use bandsaw::address::{Address, ImagePath};
 use bandsaw::container::Format;
-use bandsaw::decision::{Assumptions, Undecided};
+use bandsaw::decision::Assumptions;
 use bandsaw::device::Access;
 use bandsaw::fs::hfsplus::DEFAULT_CACHE;
-use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut, Timestamp};
+use bandsaw::fs::{FileSystem, FileSystemMut, Timestamp};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions, Section, VolumeQuery};
 use bandsaw::ops::repair::{self, Mode};
 use bandsaw::ops::writable_volume::WritableVolume;

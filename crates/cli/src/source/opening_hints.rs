@@ -4,15 +4,11 @@ use std::path::Path;
 
 use bandsaw::address::{ImagePath, shown};
 use bandsaw::decision::Undecided;
-use bandsaw::fs::{FileSystem, FileSystemExt, FileSystemMut};
-use bandsaw::open::{self, Keys};
-use bandsaw::ops::repair;
+use bandsaw::open::{self};
 use bandsaw::{Error, Kind, Reason};
-use clap::Args;
 
-use crate::failure::{Advise, Failure};
+use crate::failure::Failure;
 use crate::in_use;
-use crate::passphrase::GivenPassphrase;
 
 /// Adds a hint to an error of opening an image.
 pub(crate) fn advise(error: Error, image: &ImagePath) -> Failure {

@@ -1,5 +1,7 @@
 //! `ditto`: archives that are written, read, and hostile.
 
+use std::time::{Duration, SystemTime};
+
 use super::*;
 
 /// Prints the members of an archive: mode, date, length and name.

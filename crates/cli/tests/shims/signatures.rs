@@ -1,7 +1,7 @@
 //! codesign: signatures of images.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use super::{LICENSE, fails, links, ok, run};

@@ -4,12 +4,11 @@
 mod repairs;
 mod upload;
 
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bandsaw::device::Access;
-use bandsaw::fs::{FileSystemExt, FileSystemMut};
 use bandsaw::open::{self, Image, Keys, NetworkOptions, OpenOptions};
 use bandsaw::ops::compact::{self, Cause};
 use bandsaw::ops::repair::{self, Mode};

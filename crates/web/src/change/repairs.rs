@@ -1,10 +1,10 @@
 //! Repairs of images, their dry runs, and the questions that they ask.
 
-use std::io::{Read, Seek};
+use std::io::Read;
 
 use bandsaw::decision::Assumptions;
-use bandsaw::fs::{FileSystemExt, FileSystemMut, Loss, RepairStep};
-use bandsaw::open::{Conclusion, Keys};
+use bandsaw::fs::{Loss, RepairStep};
+use bandsaw::open::Conclusion;
 use bandsaw::ops::repair::{self, Mode, Outcome, Repaired, VolumeLosses};
 use bandsaw::problem::Severity;
 use bandsaw::progress::Progress;

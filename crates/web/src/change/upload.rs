@@ -8,8 +8,6 @@ use bandsaw::device::AfterDiscard;
 use bandsaw::fs::{
     ExistingTarget, FileKind, FileSystemExt, FileSystemMut, Fork, NewKind, NewNode, UnlinkedFile,
 };
-use bandsaw::open::Keys;
-use bandsaw::ops::snapshot;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, Reason, Result};
 

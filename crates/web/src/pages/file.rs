@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bandsaw::decmpfs::Place;
 use bandsaw::device::{BlockDevice, ExtentKind};
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, RESOURCE_FORK};
 use bandsaw::ops::compress::FileUsage;
-use bandsaw::{Error, Kind, Result as LibraryResult};
+use bandsaw::{Error, Result as LibraryResult};
 use maud::{Markup, html};
 
 use super::folder::{breadcrumb, kind};
