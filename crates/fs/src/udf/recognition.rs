@@ -2,6 +2,7 @@
 //! size of its sectors is found.
 
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt};
+use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Result};
 use zerocopy::FromBytes;
 
@@ -118,7 +119,7 @@ fn read_anchor(
     sector_size: u64,
     sector: u64,
 ) -> Result<Option<AnchorRaw>> {
-    let bytes = device.read_vec(sector * sector_size, ANCHOR as usize)?;
+    let bytes = device.read_vec(sector * sector_size, to_usize(ANCHOR))?;
     let Ok(location) = u32::try_from(sector) else {
         return Ok(None);
     };

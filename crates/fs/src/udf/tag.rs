@@ -12,15 +12,15 @@ const POLYNOMIAL: u16 = 0x1021;
 /// CRCs of single bytes.
 const TABLE: [u16; 256] = {
     let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        let mut crc = (byte as u16) << 8;
+    let mut byte: u16 = 0;
+    while byte < 256 {
+        let mut crc = byte << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = crc << 1 ^ if crc & 0x8000 == 0 { 0 } else { POLYNOMIAL };
             bit += 1;
         }
-        table[byte] = crc;
+        table[byte as usize] = crc;
         byte += 1;
     }
     table
@@ -56,8 +56,9 @@ impl fmt::Display for TagFault {
 
 /// Returns the CRC of a descriptor.
 pub(super) fn crc(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| {
-        crc << 8 ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        let [high, _] = crc.to_be_bytes();
+        crc << 8 ^ TABLE[usize::from(high ^ byte)]
     })
 }
 
