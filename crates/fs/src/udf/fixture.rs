@@ -1016,7 +1016,8 @@ impl Builder {
             let elsewhere = base[..packet].to_vec();
             base[..packet].fill(0xDE);
             base.extend(elsewhere);
-            for (sequence, at) in (1..).zip(SPARING) {
+            // Linux takes the first table, which is the newest here.
+            for (sequence, at) in [2, 1].into_iter().zip(SPARING) {
                 let table = self.sparing_table(at, sequence, PARTITION + blocks);
                 bytes[at as usize * block..][..table.len()].copy_from_slice(&table);
             }

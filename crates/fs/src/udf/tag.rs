@@ -56,8 +56,9 @@ impl fmt::Display for TagFault {
 
 /// Returns the CRC of a descriptor.
 pub(super) fn crc(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| {
-        crc << 8 ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        let [high, _] = crc.to_be_bytes();
+        crc << 8 ^ TABLE[usize::from(high ^ byte)]
     })
 }
 
