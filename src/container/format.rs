@@ -170,14 +170,14 @@ static TABLE: [FormatInfo; 19] = {
             "DC42",
             "Disk Copy 4.2 image",
             ReadOnly,
-            &["dc42", "diskcopy42", "image"],
+            &["dc42", "diskcopy42"],
         ),
         row(
             Format::Ndif,
             "NDIF",
             "Disk Copy 6 image",
             ReadOnly,
-            &["smi", "ndif"],
+            &["ndif"],
         ),
         row(Format::Dart, "DART", "DART image", ReadOnly, &["dart"]),
         row(

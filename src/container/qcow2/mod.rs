@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -347,8 +348,14 @@ impl DiskMap for Qcow2 {
             problems.add(Severity::Damage, damaged(0x48, message));
         }
         let len = self.file.info().len;
+        let mut seen = HashSet::new();
         for table in self.l1.iter().filter(|table| **table != 0) {
             progress.check()?;
+            if !seen.insert(*table) {
+                let message = "two parts of the disk have the same table";
+                problems.add(Severity::Damage, damaged(*table, message));
+                continue;
+            }
             let entries = match self.table(*table) {
                 Err(error) if error.kind() == Kind::Corrupt => {
                     problems.add(Severity::Damage, error);

@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -205,10 +206,13 @@ fn description(file: &dyn BlockDevice, header: &ExtentRaw) -> Result<String> {
         header.descriptor_at.get(),
         header.descriptor_size.get().saturating_mul(SECTOR),
     );
-    if at == 0 || len == 0 {
+    let is_part = || {
         let message = "one of several files of a VMware disk: convert the disk first, by its description: \
                        `qemu-img convert -O raw DISK.vmdk disk.img`";
-        return Err(Error::unsupported(LAYER, message));
+        Error::unsupported(LAYER, message)
+    };
+    if at == 0 || len == 0 {
+        return Err(is_part());
     }
     let text = read_sectors(file, at, len.min(MAX_DESCRIPTION), "the description")?;
     let text = String::from_utf8_lossy(&text);
@@ -228,7 +232,8 @@ fn description(file: &dyn BlockDevice, header: &ExtentRaw) -> Result<String> {
         );
         return Err(Error::unsupported(LAYER, message));
     }
-    let kind = value("createType").unwrap_or_else(|| "unknown kind".to_owned());
+    // QEMU leaves room for a description in each file, and fills that of none.
+    let kind = value("createType").ok_or_else(is_part)?;
     let extents = text.lines().map(str::trim_start).filter(|line| {
         ["RW ", "RDONLY ", "NOACCESS "]
             .iter()
@@ -312,9 +317,18 @@ impl DiskMap for Vmdk {
 
     fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
         let file_len = self.file.info().len;
+        let mut seen = HashSet::new();
         for (number, sector) in self.directory.iter().enumerate() {
             progress.check()?;
             if *sector == 0 {
+                continue;
+            }
+            if !seen.insert(*sector) {
+                let message = "two parts of the disk have the same table";
+                problems.add(
+                    Severity::Damage,
+                    damaged(u64::from(*sector) * SECTOR, message),
+                );
                 continue;
             }
             let table = match self.table(*sector) {
