@@ -10,10 +10,11 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use self::layout::{
-    BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_STATE, BLOCK_ZERO, DISK_ID, DISK_SIZE, FILE_MAGIC,
-    FILE_PARAMETERS, HAS_PARENT, HEADER_SIZE, HEADERS, LOGICAL_SECTOR, METADATA, METADATA_REQUIRED,
-    MetadataRaw, MetadataTableRaw, OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_TABLES, RegionRaw,
-    RegionTableRaw, TABLE_SIZE, VhdxHeaderRaw,
+    BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_RESERVED, BLOCK_STATE, BLOCK_ZERO, DISK_ID, DISK_SIZE,
+    FILE_MAGIC, FILE_PARAMETERS, HAS_PARENT, HEADER_SIGNATURE, HEADER_SIZE, HEADERS,
+    LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE, MetadataRaw, MetadataTableRaw,
+    OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw,
+    TABLE_SIZE, VhdxHeaderRaw,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -133,7 +134,8 @@ fn check_header(file: &dyn BlockDevice) -> Result<()> {
         let Ok((header, _)) = VhdxHeaderRaw::read_from_prefix(&bytes) else {
             continue;
         };
-        let stands = header.signature == *b"head" && header.checksum.get() == crc32c(&bytes);
+        let stands =
+            header.signature == HEADER_SIGNATURE && header.checksum.get() == crc32c(&bytes);
         let is_newer = |before: &VhdxHeaderRaw| header.sequence.get() > before.sequence.get();
         if stands && newest.as_ref().is_none_or(is_newer) {
             newest = Some(header);
@@ -169,7 +171,7 @@ fn regions(file: &dyn BlockDevice) -> Result<[Range<u64>; 2]> {
 fn regions_of(bytes: &[u8], at: u64, file_len: u64) -> Result<[Range<u64>; 2]> {
     let (header, rest) = RegionTableRaw::ref_from_prefix(bytes)
         .map_err(|_| damaged(at, "the region table is cut off"))?;
-    if header.signature != *b"regi" || header.checksum.get() != crc32c(bytes) {
+    if header.signature != REGION_SIGNATURE || header.checksum.get() != crc32c(bytes) {
         return Err(damaged(at, "the region table is damaged"));
     }
     let count = header.entries.get() as usize;
@@ -213,7 +215,7 @@ impl VhdxMetadata {
         let bytes = file.read_vec(at, to_usize(len))?;
         let (header, rest) = MetadataTableRaw::ref_from_prefix(&bytes)
             .map_err(|_| damaged(at, "the table of metadata is cut off"))?;
-        if header.signature != *b"metadata" {
+        if header.signature != METADATA_SIGNATURE {
             return Err(damaged(at, "the table of metadata is damaged"));
         }
         let count = usize::from(header.entries.get()).min(MAX_ENTRIES);
@@ -337,10 +339,9 @@ impl DiskMap for Vhdx {
                     format!("truncated: block {number} ends after the file of {file_len}")
                 }
                 BLOCK_PARTIAL => format!("block {number} is stored in part, without a parent"),
-                4 | 5 => format!(
-                    "block {number} has the unknown state {}",
-                    entry & BLOCK_STATE
-                ),
+                state if BLOCK_RESERVED.contains(&state) => {
+                    format!("block {number} has the unknown state {state}")
+                }
                 _ => continue,
             };
             problems.add(Severity::Damage, damaged(at, message));
