@@ -40,7 +40,7 @@ pub(super) struct StoredTable {
     pub(super) end: u64,
 }
 
-/// What the sections of all files say, besides the tables.
+/// The contents of the sections of all files, besides the tables.
 #[derive(Debug, Default)]
 pub(super) struct Sections {
     pub(super) volume: Option<DiskGeometry>,

@@ -28,7 +28,7 @@ pub(super) struct Qcow2Raw {
 }
 const _: () = assert!(size_of::<Qcow2Raw>() == 72);
 
-/// What the header of version 3 adds.
+/// The fields that the header of version 3 adds.
 ///
 /// Source: QEMU, docs/interop/qcow2.rst.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

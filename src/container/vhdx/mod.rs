@@ -200,7 +200,7 @@ fn regions_of(bytes: &[u8], at: u64, file_len: u64) -> Result<[Range<u64>; 2]> {
     Ok([find(BAT)?, find(METADATA)?])
 }
 
-/// What the metadata has of the disk.
+/// The properties of the disk in the metadata.
 struct VhdxMetadata {
     /// In bytes.
     block_size: u64,
