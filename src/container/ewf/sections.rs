@@ -243,7 +243,7 @@ fn volume(file: &dyn BlockDevice, section: &EwfSection) -> Result<DiskGeometry> 
     }
     let bytes = file.read_array::<{ size_of::<VolumeRaw>() }>(section.at)?;
     let raw = VolumeRaw::read_from_bytes(&bytes)
-        .map_err(|_| damaged(section.at, "the description of the disk is cut off"))?;
+        .map_err(|_| damaged(section.at, "the description of the disk is truncated"))?;
     let sectors = raw.sectors.get();
     Ok(DiskGeometry {
         chunk_sectors: raw.chunk_sectors.get(),

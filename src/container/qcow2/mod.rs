@@ -117,7 +117,11 @@ impl Qcow2 {
         if !CLUSTER_BITS.contains(&cluster_bits) {
             return Err(damaged(
                 0x14,
-                format!("clusters of 2^{cluster_bits} bytes are not possible"),
+                format!(
+                    "invalid cluster size of 2^{cluster_bits} bytes: expected 2^{} to 2^{}",
+                    CLUSTER_BITS.start,
+                    CLUSTER_BITS.end - 1
+                ),
             ));
         }
         let disk_len = header.size.get();
@@ -174,7 +178,7 @@ impl Qcow2 {
             let size = self.cluster_size();
             let end = at.checked_add(size);
             if !at.is_multiple_of(size) || end.is_none_or(|end| end > self.file.info().len) {
-                let message = "a table is not at a cluster of the file";
+                let message = "a table is misaligned, or past the end of the file";
                 return Err(damaged(at, message));
             }
             self.file.read_vec(at, to_usize(size)).map(Arc::new)
@@ -202,7 +206,10 @@ impl Qcow2 {
             return Ok(Cluster::Hole);
         }
         if !at.is_multiple_of(self.cluster_size()) {
-            return Err(damaged(at, "data is not at a cluster of the file"));
+            return Err(damaged(
+                at,
+                "misaligned data: expected the start of a cluster",
+            ));
         }
         Ok(Cluster::Plain(at))
     }

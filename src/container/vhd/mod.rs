@@ -150,7 +150,9 @@ impl VhdBlocks {
         if !size.is_power_of_two() || size < SECTOR {
             return Err(damaged(
                 at + 0x20,
-                format!("blocks of {size} bytes are not possible"),
+                format!(
+                    "invalid block size of {size} bytes: expected a power of two from {SECTOR}"
+                ),
             ));
         }
         let count = len.div_ceil(size);

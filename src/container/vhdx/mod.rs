@@ -170,7 +170,7 @@ fn regions(file: &dyn BlockDevice) -> Result<[Range<u64>; 2]> {
 
 fn regions_of(bytes: &[u8], at: u64, file_len: u64) -> Result<[Range<u64>; 2]> {
     let (header, rest) = RegionTableRaw::ref_from_prefix(bytes)
-        .map_err(|_| damaged(at, "the region table is cut off"))?;
+        .map_err(|_| damaged(at, "the region table is truncated"))?;
     if header.signature != REGION_SIGNATURE || header.checksum.get() != crc32c(bytes) {
         return Err(damaged(at, "the region table is damaged"));
     }
@@ -214,7 +214,7 @@ impl VhdxMetadata {
         let len = (region.end - at).min(TABLE_SIZE as u64);
         let bytes = file.read_vec(at, to_usize(len))?;
         let (header, rest) = MetadataTableRaw::ref_from_prefix(&bytes)
-            .map_err(|_| damaged(at, "the table of metadata is cut off"))?;
+            .map_err(|_| damaged(at, "the table of metadata is truncated"))?;
         if header.signature != METADATA_SIGNATURE {
             return Err(damaged(at, "the table of metadata is damaged"));
         }
@@ -265,19 +265,23 @@ impl VhdxMetadata {
         if !block_size.is_power_of_two() || !(MIB..=256 * MIB).contains(&block_size) {
             return Err(damaged(
                 at,
-                format!("blocks of {block_size} bytes are not possible"),
+                format!(
+                    "invalid block size of {block_size} bytes: expected a power of two from 1 MiB to 256 MiB"
+                ),
             ));
         }
         if ![512, 4096].contains(&sector) {
             return Err(damaged(
                 at,
-                format!("sectors of {sector} bytes are not possible"),
+                format!("invalid sector size of {sector} bytes: expected 512 or 4096"),
             ));
         }
         if len % SECTOR != 0 || len > MAX_DISK {
             return Err(damaged(
                 at,
-                format!("a disk of {len} bytes is not possible"),
+                format!(
+                    "invalid disk size of {len} bytes: expected whole sectors, at most {MAX_DISK} bytes"
+                ),
             ));
         }
         Ok(Self {

@@ -111,7 +111,10 @@ impl Vmdk {
                 damaged(at, "truncated: the header at the end is missing").caused_by(error)
             })?;
             if header.directory_at.get() == AT_END {
-                return Err(damaged(at, "no header has the place of the directory"));
+                return Err(damaged(
+                    at,
+                    "the header at the end has no offset of the directory",
+                ));
             }
         }
         let (flags, compression) = (header.flags.get(), header.compression.get());
@@ -125,20 +128,27 @@ impl Vmdk {
         if !grain.is_power_of_two() || !(SECTOR..=MAX_CHUNK).contains(&grain) {
             return Err(damaged(
                 0x14,
-                format!("grains of {grain} bytes are not possible"),
+                format!(
+                    "invalid grain size of {grain} bytes: expected a power of two from {SECTOR} to {MAX_CHUNK}"
+                ),
             ));
         }
-        if capacity > (i64::MAX.cast_unsigned()) / SECTOR {
+        let most = i64::MAX.cast_unsigned() / SECTOR;
+        if capacity > most {
             return Err(damaged(
                 0x0C,
-                format!("a disk of {capacity} sectors is not possible"),
+                format!("invalid disk size of {capacity} sectors: expected at most {most}"),
             ));
         }
         let entries = header.table_entries.get();
         if !TABLE_ENTRIES.contains(&entries) {
             return Err(damaged(
                 0x2C,
-                format!("tables of {entries} entries are not possible"),
+                format!(
+                    "invalid table size of {entries} entries: expected {} to {}",
+                    TABLE_ENTRIES.start,
+                    TABLE_ENTRIES.end - 1
+                ),
             ));
         }
         let len = capacity * SECTOR;
