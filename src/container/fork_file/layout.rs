@@ -63,10 +63,10 @@ pub(super) struct MacBinaryRaw {
     /*01*/ pub(super) name_length: u8, // 1 to 63
     /*02*/ pub(super) name: [u8; 63],
     /*41*/ pub(super) finder: [u8; 9],
-    /*4a*/ pub(super) zero: u8,
+    /*4a*/ pub(super) zero_74: u8,
     /*4b*/ pub(super) finder_more: [u8; 6],
     /*51*/ pub(super) protected: u8,
-    /*52*/ pub(super) zero_too: u8,
+    /*52*/ pub(super) zero_82: u8,
     /*53*/ pub(super) data_length: U32,
     /*57*/ pub(super) resource_length: U32,
     /*5b*/ pub(super) dates: [U32; 2],

@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::layout::{COMPRESSED, MAGIC, Qcow2MoreRaw, Qcow2Raw, ZERO};
+use super::layout::{COMPRESSED, MAGIC, Qcow2Raw, Qcow2Version3Raw, ZERO};
 use crate::codec::{Codec, Encoder, Level};
 use crate::size::{narrow, to_usize};
 
@@ -59,7 +59,7 @@ pub fn image(disk: &[u8], cluster_bits: u32, compressed: bool) -> Vec<u8> {
         snapshots: 0.into(),
         snapshots_offset: 0.into(),
     };
-    let more = Qcow2MoreRaw {
+    let more = Qcow2Version3Raw {
         incompatible: 0.into(),
         compatible: 0.into(),
         autoclear: 0.into(),

@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<Qcow2Raw>() == 72);
 /// Source: QEMU, docs/interop/qcow2.rst.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct Qcow2MoreRaw {
+pub(super) struct Qcow2Version3Raw {
     /*48*/ pub(super) incompatible: U64,
     /*50*/ pub(super) compatible: U64,
     /*58*/ pub(super) autoclear: U64,
@@ -42,9 +42,9 @@ pub(super) struct Qcow2MoreRaw {
     /*68*/ pub(super) compression: u8, // 0 zlib, 1 zstd; if the header is that long
     /*69*/ pub(super) padding: [u8; 7],
 }
-const _: () = assert!(size_of::<Qcow2MoreRaw>() == 40);
+const _: () = assert!(size_of::<Qcow2Version3Raw>() == 40);
 
-/// [`Qcow2MoreRaw::incompatible`]: the counts of references may be wrong.
+/// [`Qcow2Version3Raw::incompatible`]: the counts of references may be wrong.
 pub(super) const DIRTY: u64 = 1;
 /// The file is known to be damaged.
 pub(super) const CORRUPT: u64 = 1 << 1;

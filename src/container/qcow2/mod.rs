@@ -13,7 +13,7 @@ use zerocopy::big_endian::U64;
 
 use self::layout::{
     COMPRESSED, CORRUPT, DIRTY, EXTENDED_L2, EXTERNAL_DATA, MAGIC, OFFSET, OTHER_COMPRESSION,
-    Qcow2MoreRaw, Qcow2Raw, ZERO,
+    Qcow2Raw, Qcow2Version3Raw, ZERO,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -77,7 +77,7 @@ impl Qcow2 {
     /// features that are not known.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let len = file.info().len;
-        let whole = size_of::<Qcow2Raw>() + size_of::<Qcow2MoreRaw>();
+        let whole = size_of::<Qcow2Raw>() + size_of::<Qcow2Version3Raw>();
         let head = file.read_vec(0, whole.min(to_usize(len)))?;
         let Ok((header, more)) = Qcow2Raw::ref_from_prefix(&head) else {
             return Err(damaged(0, "the file is shorter than its header"));
@@ -234,7 +234,7 @@ impl Qcow2 {
 
 /// Returns the flags of incompatible features, all of which are known.
 fn features(more: &[u8]) -> Result<u64> {
-    let Ok((more, _)) = Qcow2MoreRaw::ref_from_prefix(more) else {
+    let Ok((more, _)) = Qcow2Version3Raw::ref_from_prefix(more) else {
         return Err(damaged(72, "the file is shorter than its header"));
     };
     let flags = more.incompatible.get();

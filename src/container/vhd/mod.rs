@@ -64,7 +64,7 @@ fn damaged(at: u64, message: impl Into<String>) -> Error {
 }
 
 /// Returns the checksum of a structure in which that is zero.
-fn sum(bytes: &[u8]) -> u32 {
+fn checksum(bytes: &[u8]) -> u32 {
     !bytes
         .iter()
         .fold(0_u32, |sum, byte| sum.wrapping_add((*byte).into()))
@@ -76,9 +76,9 @@ fn footer(file: &dyn BlockDevice, at: u64) -> Result<Option<FooterRaw>> {
     let footer: FooterRaw = zerocopy::transmute!(bytes);
     let mut unsummed = footer;
     unsummed.checksum = 0.into();
-    let stands =
-        footer.cookie == FOOTER_COOKIE && footer.checksum.get() == sum(unsummed.as_bytes());
-    Ok(stands.then_some(footer))
+    let is_valid =
+        footer.cookie == FOOTER_COOKIE && footer.checksum.get() == checksum(unsummed.as_bytes());
+    Ok(is_valid.then_some(footer))
 }
 
 impl Vhd {
@@ -142,8 +142,8 @@ impl VhdBlocks {
         }
         let bytes = file.read_array::<{ size_of::<SparseRaw>() }>(at)?;
         let mut header: SparseRaw = zerocopy::transmute!(bytes);
-        let checksum = std::mem::take(&mut header.checksum);
-        if header.cookie != SPARSE_COOKIE || checksum.get() != sum(header.as_bytes()) {
+        let stored = std::mem::take(&mut header.checksum);
+        if header.cookie != SPARSE_COOKIE || stored.get() != checksum(header.as_bytes()) {
             return Err(damaged(at, "the header of the blocks is damaged"));
         }
         let size = u64::from(header.block_size.get());

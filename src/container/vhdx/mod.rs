@@ -134,10 +134,10 @@ fn check_header(file: &dyn BlockDevice) -> Result<()> {
         let Ok((header, _)) = VhdxHeaderRaw::read_from_prefix(&bytes) else {
             continue;
         };
-        let stands =
+        let is_valid =
             header.signature == HEADER_SIGNATURE && header.checksum.get() == crc32c(&bytes);
         let is_newer = |before: &VhdxHeaderRaw| header.sequence.get() > before.sequence.get();
-        if stands && newest.as_ref().is_none_or(is_newer) {
+        if is_valid && newest.as_ref().is_none_or(is_newer) {
             newest = Some(header);
         }
     }
