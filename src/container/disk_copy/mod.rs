@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use self::layout::{DiskCopyRaw, MAGIC};
+use self::layout::{DISKS, DiskCopyRaw, MAGIC};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
 use super::{Format, SECTOR, disk_copy_sum};
@@ -29,14 +29,6 @@ const PADDING: u64 = 127;
 const UNSUMMED_TAGS: u64 = 12;
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
-
-/// The codes of the disks, with their sizes in bytes.
-const DISKS: [(u8, u32, &str); 4] = [
-    (0, 400 << 10, "400 KB diskette"),
-    (1, 800 << 10, "800 KB diskette"),
-    (2, 720 << 10, "720 KB diskette"),
-    (3, 1440 << 10, "1440 KB diskette"),
-];
 
 /// The disk of an image of Disk Copy 4.2.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use zerocopy::FromBytes;
 use zerocopy::big_endian::U64;
 
 use self::layout::{
-    COMPRESSED, CORRUPT, DIRTY, EXTENDED_L2, EXTERNAL_DATA, MAGIC, OFFSET, OTHER_COMPRESSION,
-    Qcow2Raw, Qcow2Version3Raw, ZERO,
+    COMPRESSED, CORRUPT, CRYPT_AES, CRYPT_LUKS, CRYPT_NONE, DIRTY, EXTENDED_L2, EXTERNAL_DATA,
+    MAGIC, OFFSET, OTHER_COMPRESSION, Qcow2Raw, Qcow2Version3Raw, SHORT_HEADER, ZERO, ZLIB, ZSTD,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -97,11 +97,11 @@ impl Qcow2 {
             }
         };
         match header.crypt_method.get() {
-            0 => {}
+            CRYPT_NONE => {}
             method => {
                 let name = match method {
-                    1 => "AES",
-                    2 => "LUKS",
+                    CRYPT_AES => "AES",
+                    CRYPT_LUKS => "LUKS",
                     _ => "an unknown method",
                 };
                 let message = format!(
@@ -248,10 +248,14 @@ fn features(more: &[u8]) -> Result<u64> {
     if flags & EXTENDED_L2 != 0 {
         return Err(unsupported("extended tables (subclusters)".into()));
     }
-    let is_long = more.header_length.get() > 104;
+    let is_long = more.header_length.get() > SHORT_HEADER;
     match more.compression {
-        kind if flags & OTHER_COMPRESSION != 0 && is_long && kind != 0 => {
-            let name = if kind == 1 { "zstd" } else { "an unknown way" };
+        kind if flags & OTHER_COMPRESSION != 0 && is_long && kind != ZLIB => {
+            let name = if kind == ZSTD {
+                "zstd"
+            } else {
+                "an unknown way"
+            };
             return Err(unsupported(format!("clusters compressed by {name}")));
         }
         _ => {}

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use self::layout::{AT_END, COMPRESSED, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
+use self::layout::{AT_END, COMPRESSED, DEFLATE, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
 use super::{Format, SECTOR};
@@ -119,7 +119,7 @@ impl Vmdk {
         }
         let (flags, compression) = (header.flags.get(), header.compression.get());
         let is_compressed = flags & COMPRESSED != 0;
-        if is_compressed && compression != 1 {
+        if is_compressed && compression != DEFLATE {
             let message = format!("VMDK file with the unknown compression {compression}");
             return Err(Error::unsupported(LAYER, message));
         }
