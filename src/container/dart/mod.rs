@@ -6,6 +6,7 @@ pub mod fixture;
 mod layout;
 mod lzhuf;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -117,16 +118,20 @@ fn parse(file: &dyn BlockDevice) -> Result<DartHeader> {
         .find(|(code, of, _)| (*code, *of) == (disk, size));
     let Some((_, _, kind)) = known else {
         let message = format!("unknown disk of type {disk} and {size} KiB");
-        return Err(Error::corrupt(LAYER, 1, message));
+        return Err(Error::corrupt(
+            LAYER,
+            offset_of!(DartRaw, disk_type) as u64,
+            message,
+        ));
     };
     let (table, used) = match size {
         1440 => (LONG_TABLE, LONG_TABLE),
         _ => (SHORT_TABLE, usize::from(size) / 20),
     };
     let lengths = lengths.as_chunks::<2>().0;
-    let lengths = lengths
-        .get(..table)
-        .ok_or_else(|| Error::corrupt(LAYER, 4, "the file is shorter than its header"))?;
+    let lengths = lengths.get(..table).ok_or_else(|| {
+        Error::corrupt(LAYER, HEADER as u64, "the file is shorter than its header")
+    })?;
     let (mut blocks, mut end) = (Vec::with_capacity(used), (HEADER + 2 * table) as u64);
     for (number, length) in lengths.iter().enumerate() {
         let stored = u16::from_be_bytes(*length);

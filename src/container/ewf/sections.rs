@@ -1,5 +1,7 @@
 //! The sections of the files of a set.
 
+use std::mem::offset_of;
+
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{
@@ -136,7 +138,7 @@ impl Sections {
             Some(number) if usize::from(number) == part + 1 => {}
             Some(number) => {
                 let message = format!("file {number} of its set, expected file {}", part + 1);
-                return Err(damaged(9, message));
+                return Err(damaged(offset_of!(SegmentRaw, number) as u64, message));
             }
             None => return Err(damaged(0, "the file has no signature")),
         }

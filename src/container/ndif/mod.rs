@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ impl Ndif {
         let runs = runs.and_then(|runs| <[RunRaw]>::ref_from_bytes(runs).ok());
         let Some(runs) = runs else {
             let message = format!("the block table ends before its {count} runs");
-            return Err(damaged(124, message));
+            return Err(damaged(offset_of!(BlockTableRaw, runs), message));
         };
         let offset = u64::from(header.data_offset.get());
         let mut all: Vec<NdifRun> = Vec::with_capacity(runs.len());
@@ -134,7 +135,7 @@ impl Ndif {
         }
         if end != len || (all.is_empty() && len > 0) {
             let message = format!("the runs end at byte {end} of a disk of {len}");
-            return Err(damaged(68, message));
+            return Err(damaged(offset_of!(BlockTableRaw, sectors), message));
         }
         all.retain(|run| run.start < run.end);
         for run in &all {

@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +33,9 @@ const CLUSTER_BITS: Range<u32> = 9..22;
 const MAX_L1: u64 = 32 << 20;
 /// Longest name of a backing file, in bytes.
 const MAX_NAME: u64 = 1023;
+/// File offset of the flags of incompatible features.
+const FEATURES_AT: u64 =
+    (size_of::<Qcow2Raw>() + offset_of!(Qcow2Version3Raw, incompatible)) as u64;
 /// Bytes of tables of the second level that are kept.
 const CACHE: usize = 8 << 20;
 
@@ -116,7 +120,7 @@ impl Qcow2 {
         let cluster_bits = header.cluster_bits.get();
         if !CLUSTER_BITS.contains(&cluster_bits) {
             return Err(damaged(
-                0x14,
+                offset_of!(Qcow2Raw, cluster_bits) as u64,
                 format!(
                     "invalid cluster size of 2^{cluster_bits} bytes: expected 2^{} to 2^{}",
                     CLUSTER_BITS.start,
@@ -127,7 +131,7 @@ impl Qcow2 {
         let disk_len = header.size.get();
         if disk_len % SECTOR != 0 || disk_len > i64::MAX.cast_unsigned() {
             let message = format!("the disk has {disk_len} bytes, not a number of whole sectors");
-            return Err(damaged(0x18, message));
+            return Err(damaged(offset_of!(Qcow2Raw, size) as u64, message));
         }
         // A table of the second level fills a cluster with entries of 8 bytes.
         let covered = 1_u64 << (2 * cluster_bits - 3);
@@ -136,7 +140,7 @@ impl Qcow2 {
         if needed > entries {
             let message =
                 format!("{entries} tables are too few for the disk, which needs {needed}");
-            return Err(damaged(0x24, message));
+            return Err(damaged(offset_of!(Qcow2Raw, l1_size) as u64, message));
         }
         if needed * 8 > MAX_L1 {
             let message =
@@ -144,7 +148,10 @@ impl Qcow2 {
             return Err(Error::limit(LAYER, message));
         }
         if at.checked_add(needed * 8).is_none_or(|end| end > len) {
-            return Err(damaged(0x28, "the first table is past the end of the file"));
+            return Err(damaged(
+                offset_of!(Qcow2Raw, l1_offset) as u64,
+                "the first table is past the end of the file",
+            ));
         }
         let table = file.read_vec(at, to_usize(needed * 8))?;
         let l1 = table.as_chunks::<8>().0.iter();
@@ -235,7 +242,10 @@ impl Qcow2 {
 /// Returns the flags of incompatible features, all of which are known.
 fn features(more: &[u8]) -> Result<u64> {
     let Ok((more, _)) = Qcow2Version3Raw::ref_from_prefix(more) else {
-        return Err(damaged(72, "the file is shorter than its header"));
+        return Err(damaged(
+            size_of::<Qcow2Raw>() as u64,
+            "the file is shorter than its header",
+        ));
     };
     let flags = more.incompatible.get();
     let unsupported = |what: String| {
@@ -284,7 +294,7 @@ fn has_backing_file(file: &dyn BlockDevice, header: &Qcow2Raw) -> Result<Error> 
         String::from_utf8_lossy(&file.read_vec(at, to_usize(size))?).into_owned()
     } else {
         return Ok(damaged(
-            8,
+            offset_of!(Qcow2Raw, backing_file_offset) as u64,
             "the name of the backing file is not in the file",
         ));
     };
@@ -351,11 +361,11 @@ impl DiskMap for Qcow2 {
     fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
         if self.is_dirty {
             let message = "it was not closed by its last writer: counts of references may be wrong";
-            problems.add(Severity::Warning, damaged(0x48, message));
+            problems.add(Severity::Warning, damaged(FEATURES_AT, message));
         }
         if self.is_corrupt {
             let message = "its last writer marked it as damaged";
-            problems.add(Severity::Damage, damaged(0x48, message));
+            problems.add(Severity::Damage, damaged(FEATURES_AT, message));
         }
         let len = self.file.info().len;
         for table in self.l1.iter().filter(|table| **table != 0) {

@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ impl Vhd {
         let len = footer.size.get();
         if len % SECTOR != 0 || len > i64::MAX.cast_unsigned() {
             return Err(damaged(
-                last + 0x30,
+                last + offset_of!(FooterRaw, size) as u64,
                 format!("the disk has {len} bytes, not a number of whole sectors"),
             ));
         }
@@ -149,7 +150,7 @@ impl VhdBlocks {
         let size = u64::from(header.block_size.get());
         if !size.is_power_of_two() || size < SECTOR {
             return Err(damaged(
-                at + 0x20,
+                at + offset_of!(SparseRaw, block_size) as u64,
                 format!(
                     "invalid block size of {size} bytes: expected a power of two from {SECTOR}"
                 ),
@@ -158,7 +159,7 @@ impl VhdBlocks {
         let count = len.div_ceil(size);
         if count > u64::from(header.entries.get()) {
             let message = format!("the table has too few entries for {count} blocks");
-            return Err(damaged(at + 0x1C, message));
+            return Err(damaged(at + offset_of!(SparseRaw, entries) as u64, message));
         }
         if count > MAX_BLOCKS {
             return Err(Error::limit(LAYER, format!("a disk of {count} blocks")));
@@ -166,7 +167,7 @@ impl VhdBlocks {
         let table_at = header.table_offset.get();
         if !is_inside(table_at, count * 4) {
             return Err(damaged(
-                at + 0x10,
+                at + offset_of!(SparseRaw, table_offset) as u64,
                 "the table of blocks is past the end of the file",
             ));
         }

@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -127,7 +128,7 @@ impl Vmdk {
         let grain = header.grain_size.get().saturating_mul(SECTOR);
         if !grain.is_power_of_two() || !(SECTOR..=MAX_CHUNK).contains(&grain) {
             return Err(damaged(
-                0x14,
+                offset_of!(ExtentRaw, grain_size) as u64,
                 format!(
                     "invalid grain size of {grain} bytes: expected a power of two from {SECTOR} to {MAX_CHUNK}"
                 ),
@@ -136,14 +137,14 @@ impl Vmdk {
         let most = i64::MAX.cast_unsigned() / SECTOR;
         if capacity > most {
             return Err(damaged(
-                0x0C,
+                offset_of!(ExtentRaw, capacity) as u64,
                 format!("invalid disk size of {capacity} sectors: expected at most {most}"),
             ));
         }
         let entries = header.table_entries.get();
         if !TABLE_ENTRIES.contains(&entries) {
             return Err(damaged(
-                0x2C,
+                offset_of!(ExtentRaw, table_entries) as u64,
                 format!(
                     "invalid table size of {entries} entries: expected {} to {}",
                     TABLE_ENTRIES.start,
