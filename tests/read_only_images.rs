@@ -262,11 +262,11 @@ fn unreadable_resource_forks_are_reported() {
         if fs::read(&beside).is_err() {
             warns(&path);
         }
+        // A folder is no fork.
+        fs::remove_file(&beside).unwrap();
+        fs::create_dir(&beside).unwrap();
+        opens_as(&path, Format::Udrw, &disk);
     }
-    // A folder is no fork.
-    fs::remove_file(&beside).unwrap();
-    fs::create_dir(&beside).unwrap();
-    opens_as(&path, Format::Udrw, &disk);
 }
 
 #[test]
