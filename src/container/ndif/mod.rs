@@ -14,7 +14,7 @@ use zerocopy::FromBytes;
 use self::layout::{ADC, BlockTableRaw, END, RAW, RunRaw, UNSUPPORTED, ZERO};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
-use super::{Format, SECTOR};
+use super::{Format, SectorNumber};
 use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
@@ -79,7 +79,7 @@ impl Ndif {
                 "NDIF image encrypted by ShrinkWrap: decrypt it there",
             ));
         }
-        let len = u64::from(header.sectors.get()) * SECTOR;
+        let len = SectorNumber::from(header.sectors.get()).offset();
         let count = header.runs.get() as usize;
         let runs = count
             .checked_mul(size_of::<RunRaw>())
@@ -95,7 +95,8 @@ impl Ndif {
         for (number, run) in runs.iter().enumerate() {
             let at = size_of::<BlockTableRaw>() + number * size_of::<RunRaw>();
             let [high, middle, low] = run.sector;
-            let start = u64::from(u32::from_be_bytes([0, high, middle, low])) * SECTOR;
+            let start = u32::from_be_bytes([0, high, middle, low]);
+            let start = SectorNumber::from(start).offset();
             if let Some(before) = all.last_mut() {
                 before.end = start;
             }

@@ -16,7 +16,7 @@ use self::layout::{
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
-use super::{Format, SECTOR};
+use super::{Format, SECTOR, SectorNumber};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
@@ -183,7 +183,7 @@ impl VhdBlocks {
     /// Returns the file offset of the data of a block. `None`: it is not stored.
     fn data(&self, number: u64) -> Option<u64> {
         let sector = *self.table.get(to_usize(number))?;
-        (sector != UNUSED).then(|| u64::from(sector) * SECTOR + self.bitmap)
+        (sector != UNUSED).then(|| SectorNumber::from(sector).offset() + self.bitmap)
     }
 }
 

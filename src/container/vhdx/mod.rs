@@ -104,7 +104,7 @@ impl Vhdx {
     }
 
     /// Returns the entry of a block.
-    fn entry(&self, number: u64) -> Result<u64> {
+    fn entry(&self, number: u64) -> Result<BlockEntry> {
         let at = (number + number / self.ratio) * 8;
         let piece = at / PIECE;
         let bytes = self.pieces.get(piece, || {
@@ -116,13 +116,28 @@ impl Vhdx {
             .get(to_usize(at % PIECE)..)
             .and_then(|bytes| bytes.first_chunk());
         entry
-            .map(|entry| u64::from_le_bytes(*entry))
+            .map(|entry| BlockEntry(u64::from_le_bytes(*entry)))
             .ok_or_else(|| {
                 damaged(
                     self.table.start + at,
                     "the entry is past the table of blocks",
                 )
             })
+    }
+}
+
+/// An entry of the table of blocks.
+#[derive(Debug, Clone, Copy)]
+struct BlockEntry(u64);
+
+impl BlockEntry {
+    fn state(self) -> u64 {
+        self.0 & BLOCK_STATE
+    }
+
+    /// Returns the file offset of the data, in bytes.
+    fn offset(self) -> u64 {
+        (self.0 >> OFFSET_SHIFT) * MIB
     }
 }
 
@@ -308,11 +323,8 @@ impl DiskMap for Vhdx {
     fn chunk_at(&self, offset: u64) -> Result<MappedChunk> {
         let number = offset / self.block_size;
         let entry = self.entry(number)?;
-        let place = match entry & BLOCK_STATE {
-            BLOCK_PRESENT => {
-                let at = (entry >> OFFSET_SHIFT) * MIB;
-                ChunkPlace::Stored(self.file.clone(), at)
-            }
+        let place = match entry.state() {
+            BLOCK_PRESENT => ChunkPlace::Stored(self.file.clone(), entry.offset()),
             BLOCK_ZERO => ChunkPlace::Zero,
             BLOCK_PARTIAL => {
                 let message = format!("block {number} is stored in part, without a parent");
@@ -336,9 +348,9 @@ impl DiskMap for Vhdx {
         for number in 0..self.len.div_ceil(self.block_size) {
             progress.check()?;
             let entry = self.entry(number)?;
-            let at = (entry >> OFFSET_SHIFT) * MIB;
+            let at = entry.offset();
             let size = self.block_size.min(self.len - number * self.block_size);
-            let message = match entry & BLOCK_STATE {
+            let message = match entry.state() {
                 BLOCK_PRESENT if at.saturating_add(size) > file_len => {
                     format!("truncated: block {number} ends after the file of {file_len}")
                 }

@@ -15,7 +15,7 @@ use zerocopy::little_endian::U32;
 use self::layout::{AT_END, COMPRESSED, DEFLATE, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
-use super::{Format, SECTOR};
+use super::{Format, SECTOR, SectorNumber};
 use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt, ChunkCache};
 use crate::problem::{Problems, Severity};
@@ -77,13 +77,17 @@ fn read_header(file: &dyn BlockDevice, at: u64) -> Result<ExtentRaw> {
 }
 
 /// Reads `len` bytes from a sector of the file.
-fn read_sectors(file: &dyn BlockDevice, sector: u64, len: u64, what: &str) -> Result<Vec<u8>> {
-    let at = sector.checked_mul(SECTOR);
-    let end = at.and_then(|at| at.checked_add(len));
-    match (at, end) {
-        (Some(at), Some(end)) if end <= file.info().len => file.read_vec(at, to_usize(len)),
+fn read_sectors(
+    file: &dyn BlockDevice,
+    sector: SectorNumber,
+    len: u64,
+    what: &str,
+) -> Result<Vec<u8>> {
+    let at = sector.offset();
+    match at.checked_add(len) {
+        Some(end) if end <= file.info().len => file.read_vec(at, to_usize(len)),
         _ => Err(damaged(
-            at.unwrap_or_default(),
+            at,
             format!("truncated: {what} is past the end of the file"),
         )),
     }
@@ -157,7 +161,7 @@ impl Vmdk {
         if tables * 4 > MAX_DIRECTORY {
             return Err(Error::limit(LAYER, format!("a disk of {tables} tables")));
         }
-        let at = header.directory_at.get();
+        let at = SectorNumber(header.directory_at.get());
         let directory = read_sectors(&*file, at, tables * 4, "the directory")?;
         let directory = directory.as_chunks::<4>().0.iter();
         Ok(Self {
@@ -177,7 +181,7 @@ impl Vmdk {
     fn table(&self, sector: u32) -> Result<Arc<Vec<u8>>> {
         self.tables.get(sector.into(), || {
             let len = self.table_entries * 4;
-            read_sectors(&*self.file, sector.into(), len, "a table").map(Arc::new)
+            read_sectors(&*self.file, SectorNumber::from(sector), len, "a table").map(Arc::new)
         })
     }
 
@@ -186,7 +190,7 @@ impl Vmdk {
         match entries.get(index).map_or(0, |entry| entry.get()) {
             0 => Grain::Hole,
             1 if self.has_zero_grains => Grain::Zero,
-            sector => Grain::Stored(u64::from(sector) * SECTOR),
+            sector => Grain::Stored(SectorNumber::from(sector).offset()),
         }
     }
 
@@ -221,7 +225,12 @@ fn description(file: &dyn BlockDevice, header: &ExtentRaw) -> Result<String> {
                        `qemu-img convert -O raw DISK.vmdk disk.img`";
         return Err(Error::unsupported(LAYER, message));
     }
-    let text = read_sectors(file, at, len.min(MAX_DESCRIPTION), "the description")?;
+    let text = read_sectors(
+        file,
+        SectorNumber(at),
+        len.min(MAX_DESCRIPTION),
+        "the description",
+    )?;
     let text = String::from_utf8_lossy(&text);
     let value = |key: &str| {
         text.lines().find_map(|line| {
@@ -282,16 +291,19 @@ impl DiskMap for Vmdk {
         };
         let marker = read_sectors(
             &*self.file,
-            at / SECTOR,
+            SectorNumber::of(at),
             size_of::<GrainRaw>() as u64,
             "a grain",
         )?;
         let Ok((marker, _)) = GrainRaw::ref_from_prefix(&marker) else {
             return Err(damaged(at, "the grain has no marker"));
         };
-        let (sector, len) = (marker.sector.get(), u64::from(marker.length.get()));
-        if sector != chunk.start / SECTOR {
-            let expected = chunk.start / SECTOR;
+        let (sector, len) = (
+            SectorNumber(marker.sector.get()),
+            u64::from(marker.length.get()),
+        );
+        let expected = SectorNumber::of(chunk.start);
+        if sector != expected {
             let message = format!("the grain is that of sector {sector}, expected {expected}");
             return Err(damaged(at, message));
         }
