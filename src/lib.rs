@@ -8,8 +8,8 @@
 //!  file ............... fs::hfsplus, fs::apfs      a device over the extents of a volume
 //!  volume ............. partition                  a part of a disk (GPT, APM, MBR)
 //!  overlay ............ container::stack           a disk over an unchanged disk
-//!  disk ............... container                  raw, sparse bundle, sparse image, ASIF, UDIF
-//!  plain text ......... crypt                      an encrypted file, unlocked
+//!  disk ............... container                  raw, sparse bundle, sparse image, ASIF, UDIF; others, read only
+//!  plain text ......... crypt                      an encrypted file or archive, unlocked
 //!  stored bytes ....... store                      local folder, memory, object store
 //! ```
 //!

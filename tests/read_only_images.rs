@@ -116,7 +116,8 @@ fn images_are_found_by_their_contents() {
     opens_as(&at("copy.img"), Format::Dc42, &disk);
     fs::write(at("copy.bin"), fork_file::mac_binary_of(&copy, &[])).unwrap();
     opens_as(&at("copy.bin"), Format::Dc42, &disk);
-    fs::write(at("raw.as"), fork_file::apple_file_of(Some(&disk), &[1])).unwrap();
+    let fork = to_fork(&[resource("STR ", 128, b"Disk")]).unwrap();
+    fs::write(at("raw.as"), fork_file::apple_file_of(Some(&disk), &fork)).unwrap();
     opens_as(&at("raw.as"), Format::Udrw, &disk);
     let packed = dart::fixture::image(&disk, &[], Packing::Best);
     fs::write(at("packed.image"), &packed).unwrap();
@@ -220,6 +221,52 @@ fn resource_forks_are_found_beside_the_image() {
         Kind::Unsupported,
         "CRC28 is not known: {error}"
     );
+}
+
+/// Without its block table, an NDIF image may look like a raw disk.
+#[test]
+fn unreadable_resource_forks_are_reported() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (disk, path) = (diskette(), scratch.path().join("Disk.img"));
+    let warns = |path: &Path| {
+        let image = open::open(path, &OpenOptions::default()).unwrap();
+        assert_eq!(image.format(), Format::Udrw);
+        let [warning] = image.warnings() else {
+            panic!("{:?}", image.warnings());
+        };
+        assert!(
+            warning.contains("cannot read the resource fork"),
+            "{warning}"
+        );
+        let checked = open::examine(path, &OpenOptions::default(), &Silent).unwrap();
+        let found = checked.problems.listed();
+        assert!(
+            found
+                .iter()
+                .any(|problem| problem.error.to_string().contains("resource fork")),
+            "{found:?}"
+        );
+    };
+    fs::write(&path, fork_file::apple_file_of(Some(&disk), &[1])).unwrap();
+    warns(&path);
+    // A damaged fork beside a disk is often that of another file.
+    fs::write(&path, &disk).unwrap();
+    let beside = scratch.path().join("._Disk.img");
+    fs::write(&beside, [1]).unwrap();
+    opens_as(&path, Format::Udrw, &disk);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0)).unwrap();
+        // Root reads it nevertheless.
+        if fs::read(&beside).is_err() {
+            warns(&path);
+        }
+        // A folder is no fork.
+        fs::remove_file(&beside).unwrap();
+        fs::create_dir(&beside).unwrap();
+        opens_as(&path, Format::Udrw, &disk);
+    }
 }
 
 #[test]

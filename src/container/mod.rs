@@ -28,6 +28,7 @@ pub mod overlay;
 pub mod property_list;
 pub mod qcow2;
 pub mod raw;
+mod sector_number;
 pub mod sparsebundle;
 pub mod sparseimage;
 pub mod stack;
@@ -41,6 +42,7 @@ pub use format::{ContainerKind, Format};
 pub use property_list::property_list_xml;
 
 use self::checksum::disk_copy_sum;
+use self::sector_number::SectorNumber;
 use crate::error::Place;
 use crate::{Error, Reason, Result};
 

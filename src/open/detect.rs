@@ -31,18 +31,18 @@ pub(super) fn detect_file_system(device: &dyn BlockDevice) -> Result<Option<Volu
     let head = device.read_vec(0, HEAD.min(usize::try_from(len).unwrap_or(HEAD)))?;
     for (offset, magic, format) in MAGICS {
         let end = offset + magic.len() as u64;
-        let stands = match usize::try_from(offset)
+        let matches = match usize::try_from(offset)
             .ok()
             .and_then(|start| head.get(start..))
         {
             Some(bytes) if bytes.len() >= magic.len() => bytes.starts_with(magic),
             _ => end <= len && device.read_vec(offset, magic.len())? == magic,
         };
-        if stands && format == VolumeFormat::Iso9660 && udf::is_recognized(device)? {
+        if matches && format == VolumeFormat::Iso9660 && udf::is_recognized(device)? {
             // A bridge disc has both, and UDF is the larger.
             return Ok(Some(VolumeFormat::Udf));
         }
-        if stands {
+        if matches {
             return Ok(Some(format));
         }
     }

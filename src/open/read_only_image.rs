@@ -1,6 +1,7 @@
 //! Images that are only read: files with two forks, and containers of classic Mac OS and of other
 //! programs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ impl Opening<'_> {
     }
 
     /// Returns the format of a file by its contents, and by its resource fork.
-    pub(super) fn detect(&self, file: &ForkedFile) -> Result<Format> {
+    pub(super) fn detect(&mut self, file: &ForkedFile) -> Result<Format> {
         let format = detect_container(&*file.data)?;
         let is_ndif = format == Format::Udrw && self.block_table(file)?.is_some();
         Ok(if is_ndif { Format::Ndif } else { format })
@@ -142,7 +143,7 @@ impl Opening<'_> {
     }
 
     /// Returns the block table of an NDIF image. `None`: it is no such image.
-    fn block_table(&self, file: &ForkedFile) -> Result<Option<Vec<u8>>> {
+    fn block_table(&mut self, file: &ForkedFile) -> Result<Option<Vec<u8>>> {
         let (kind, id) = ndif::RESOURCE;
         Ok(self
             .resources(file)?
@@ -151,7 +152,7 @@ impl Opening<'_> {
             .map(|resource| resource.data))
     }
 
-    fn dart_sums(&self, file: &ForkedFile) -> Result<DartSums> {
+    fn dart_sums(&mut self, file: &ForkedFile) -> Result<DartSums> {
         let resources = self.resources(file)?;
         let sum = |(kind, id): (&str, &str)| {
             let found = resources
@@ -165,35 +166,67 @@ impl Opening<'_> {
         })
     }
 
-    /// Returns the resources of a file: from its resource fork, or that in a file beside it. A fork that
-    /// cannot be read counts as none: it is often that of another file.
-    fn resources(&self, file: &ForkedFile) -> Result<Vec<Resource>> {
+    /// Returns the resources of a file: from its resource fork, or that in a file beside it. There are none,
+    /// with a warning, if its own fork is damaged, or one beside it cannot be read.
+    fn resources(&mut self, file: &ForkedFile) -> Result<Vec<Resource>> {
         if let Some(fork) = &file.resource {
-            return Ok(udif::from_fork(fork).unwrap_or_default());
+            return Ok(udif::from_fork(fork).unwrap_or_else(|error| {
+                self.warn_of_fork(&error);
+                Vec::new()
+            }));
         }
         if remote::url(self.path).is_some() || !self.path.is_file() {
             return Ok(Vec::new());
         }
         for place in places_of_forks(self.path) {
-            let Ok(Some(beside)) = LocalFile::open(&place, Open::Read) else {
-                continue;
-            };
-            let places = fork_file::find(&beside)?;
-            let (start, end) = match places {
-                Some(places) if places.data.is_none() => match places.resource {
-                    Some(fork) => (fork.start, fork.end),
-                    None => continue,
-                },
-                _ => (0, beside.info().len),
-            };
-            let fork = read_fork(&beside, start, end)?;
-            let resources = fork.and_then(|fork| udif::from_fork(&fork).ok());
-            if let Some(resources) = resources.filter(|resources| !resources.is_empty()) {
-                return Ok(resources);
+            match resources_at(&place) {
+                Ok(resources) if resources.is_empty() => {}
+                Ok(resources) => return Ok(resources),
+                Err(error) => self.warn_of_fork(&error),
             }
         }
         Ok(Vec::new())
     }
+
+    /// Warns that an image may be of another format, or without checksums, by its resource fork. A fork is
+    /// read by several steps and reported once.
+    fn warn_of_fork(&mut self, error: &Error) {
+        let warning = format!(
+            "cannot read the resource fork, which may have a block table or checksums: {error}"
+        );
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+}
+
+/// Returns the resources in the file at `path`, a resource fork or an AppleDouble file. There are none if
+/// it does not exist or is damaged: it is often that of another file.
+fn resources_at(path: &Path) -> Result<Vec<Resource>> {
+    let beside = match LocalFile::open(path, Open::Read) {
+        Ok(Some(beside)) => beside,
+        Ok(None) => return Ok(Vec::new()),
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let (start, end) = match fork_file::find(&beside)? {
+        Some(places) if places.data.is_none() => match places.resource {
+            Some(fork) => (fork.start, fork.end),
+            None => return Ok(Vec::new()),
+        },
+        _ => (0, beside.info().len),
+    };
+    let fork = read_fork(&beside, start, end)?;
+    let resources = fork.and_then(|fork| udif::from_fork(&fork).ok());
+    Ok(resources.unwrap_or_default())
+}
+
+/// Returns true if there can be no file at a path: a folder is in its place, a file in that of its folder,
+/// or its name is too long.
+fn is_absent(error: &Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
+    let kind = error.io_kind();
+    error.kind() != Kind::Io || matches!(kind, Some(InvalidFilename | NotADirectory | NotFound))
 }
 
 /// Reads a resource fork. `None` if it is too long for one.

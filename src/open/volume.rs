@@ -12,7 +12,7 @@ use super::unlock::Keys;
 use super::volume_format::VolumeFormat;
 use crate::address::VolumeSelector;
 use crate::device::{Access, BlockDevice, Slice};
-use crate::fs::apfs::VolumeWriter;
+use crate::fs::apfs::{Label, Summary, VolumeWriter};
 use crate::fs::hfsplus::DEFAULT_CACHE;
 use crate::fs::{FileSystem, FileSystemMut, ResizeVolume, Timestamp};
 use crate::fs::{iso9660, udf};
@@ -89,6 +89,20 @@ impl Volume {
         }
         let volumes = self.container()?.volumes();
         volumes.into_iter().try_for_each(|volume| volume.map(drop))
+    }
+
+    /// Returns the labels of the volumes of an APFS container, from their superblocks alone. Unreadable
+    /// ones are left out; a volume of another format, or a container that cannot be opened, has none.
+    pub fn members(&self) -> Vec<Label> {
+        let labels = self.container().map(|container| container.labels());
+        labels.into_iter().flatten().flatten().collect()
+    }
+
+    /// Returns the summaries of the [members](Self::members), with their snapshots. Those whose snapshots
+    /// cannot be read are left out, too.
+    pub fn member_summaries(&self) -> Vec<Summary> {
+        let summaries = self.container().map(|container| container.volumes());
+        summaries.into_iter().flatten().flatten().collect()
     }
 
     /// Opens a volume of the container by number, from 1.
@@ -435,13 +449,9 @@ fn missing(kind: Kind, volumes: &[Volume], selector: &VolumeSelector) -> Error {
 /// Returns the error that no volume matches, with a list of the volumes.
 fn none_of(kind: Kind, volumes: &[Volume], why: &str) -> Error {
     let one = |volume: &Volume| {
-        let within = volume
-            .container()
-            .map(|container| container.labels())
-            .unwrap_or_default();
-        let names: Vec<_> = within
+        let names: Vec<_> = volume
+            .members()
             .into_iter()
-            .flatten()
             .map(|label| format!("{:?}", label.name))
             .collect();
         let names = if names.is_empty() {

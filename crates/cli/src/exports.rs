@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bandsaw::device::{BlockDevice, Slice};
-use bandsaw::open::{Image, Volume, VolumeFormat};
+use bandsaw::open::{Image, Volume};
 use bandsaw::size;
 
 use crate::failure::Outcome;
@@ -70,20 +70,13 @@ pub(crate) fn of(image: &Image) -> Outcome<Vec<Part>> {
 /// Returns the names of the volumes of a partition. A partition that does not open has only a
 /// number.
 fn names(volume: &Volume) -> Vec<String> {
-    match volume.format {
-        VolumeFormat::Apfs => match volume.container() {
-            Ok(container) => container
-                .labels()
-                .into_iter()
-                .flatten()
-                .map(|volume| volume.name)
-                .collect(),
-            Err(_) => Vec::new(),
-        },
-        _ => volume
-            .open()
-            .map(|opened| opened.volume().name.clone())
-            .into_iter()
-            .collect(),
+    let members = volume.members();
+    if !members.is_empty() {
+        return members.into_iter().map(|member| member.name).collect();
     }
+    let opened = volume.open();
+    opened
+        .map(|opened| opened.volume().name.clone())
+        .into_iter()
+        .collect()
 }

@@ -2,9 +2,9 @@
 
 use zerocopy::IntoBytes;
 
-use super::layout::{DartRaw, STORED};
+use super::layout::{BEST, DartRaw, FAST, PLAIN, STORED};
 use super::lzhuf::{HuffmanTree, SHORTEST, WINDOW, distance_code};
-use super::{BLOCK, Compression, DATA, TAGS};
+use super::{BLOCK, DATA, TAGS};
 use crate::size::narrow;
 
 /// The compression of a new image.
@@ -23,12 +23,12 @@ pub fn image(disk: &[u8], tags: &[u8], packing: Packing) -> Vec<u8> {
     let size = disk.len() / 1024;
     let count = if size == 1440 { 72 } else { 40 };
     let compression = match packing {
-        Packing::Fast => Compression::Fast,
-        Packing::Best => Compression::Best,
-        Packing::Plain => Compression::Plain,
+        Packing::Fast => FAST,
+        Packing::Best => BEST,
+        Packing::Plain => PLAIN,
     };
     let header = DartRaw {
-        compression: compression as u8,
+        compression,
         disk_type: match size {
             1440 => 16,
             720 => 17,

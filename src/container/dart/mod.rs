@@ -6,12 +6,13 @@ pub mod fixture;
 mod layout;
 mod lzhuf;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use self::layout::{DartRaw, STORED};
+use self::layout::{BEST, DISKS, DartRaw, FAST, PLAIN, STORED};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
 use super::{Format, SECTOR, disk_copy_sum};
@@ -37,26 +38,14 @@ const PADDING: u64 = 127;
 const LONG_TABLE: usize = 72;
 const SHORT_TABLE: usize = 40;
 
-/// The codes of the disks with their sizes in KiB.
-const DISKS: [(u8, u16, &str); 8] = [
-    (1, 400, "400 KB Macintosh diskette"),
-    (1, 800, "800 KB Macintosh diskette"),
-    (2, 400, "400 KB Lisa diskette"),
-    (3, 400, "400 KB Apple II diskette"),
-    (3, 800, "800 KB Apple II diskette"),
-    (16, 1440, "1440 KB Macintosh diskette"),
-    (17, 720, "720 KB MS-DOS diskette"),
-    (18, 1440, "1440 KB MS-DOS diskette"),
-];
-
 /// The compression of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compression {
     /// Runs of words of 16 bits.
-    Fast = 0,
+    Fast,
     /// LZHUF.
-    Best = 1,
-    Plain = 2,
+    Best,
+    Plain,
 }
 
 /// The checksums of an image, which are in its resource fork: resources `CKSM` 1 and 2.
@@ -115,11 +104,11 @@ fn parse(file: &dyn BlockDevice) -> Result<DartHeader> {
     let (header, lengths) = DartRaw::read_from_prefix(&head)
         .map_err(|_| Error::corrupt(LAYER, 0, "the file is shorter than its header"))?;
     let compression = match header.compression {
-        0 => Compression::Fast,
-        1 => Compression::Best,
-        2 => Compression::Plain,
+        FAST => Compression::Fast,
+        BEST => Compression::Best,
+        PLAIN => Compression::Plain,
         other => {
-            let message = format!("unknown compression {other}: expected 0 to 2");
+            let message = format!("unknown compression {other}: expected {FAST} to {PLAIN}");
             return Err(Error::corrupt(LAYER, 0, message));
         }
     };
@@ -129,16 +118,20 @@ fn parse(file: &dyn BlockDevice) -> Result<DartHeader> {
         .find(|(code, of, _)| (*code, *of) == (disk, size));
     let Some((_, _, kind)) = known else {
         let message = format!("unknown disk of type {disk} and {size} KiB");
-        return Err(Error::corrupt(LAYER, 1, message));
+        return Err(Error::corrupt(
+            LAYER,
+            offset_of!(DartRaw, disk_type) as u64,
+            message,
+        ));
     };
     let (table, used) = match size {
         1440 => (LONG_TABLE, LONG_TABLE),
         _ => (SHORT_TABLE, usize::from(size) / 20),
     };
     let lengths = lengths.as_chunks::<2>().0;
-    let lengths = lengths
-        .get(..table)
-        .ok_or_else(|| Error::corrupt(LAYER, 4, "the file is shorter than its header"))?;
+    let lengths = lengths.get(..table).ok_or_else(|| {
+        Error::corrupt(LAYER, HEADER as u64, "the file is shorter than its header")
+    })?;
     let (mut blocks, mut end) = (Vec::with_capacity(used), (HEADER + 2 * table) as u64);
     for (number, length) in lengths.iter().enumerate() {
         let stored = u16::from_be_bytes(*length);

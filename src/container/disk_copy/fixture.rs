@@ -2,8 +2,8 @@
 
 use zerocopy::IntoBytes;
 
-use super::layout::{DiskCopyRaw, MAGIC};
-use super::{DISKS, disk_copy_sum};
+use super::disk_copy_sum;
+use super::layout::{DISKS, DiskCopyRaw, MAGIC};
 use crate::size::narrow;
 
 /// Returns the image of a disk with its tags, which may be none.

@@ -23,3 +23,11 @@ pub(super) struct DiskCopyRaw {
     /*52*/ pub(super) magic: [u8; 2], // MAGIC
 }
 const _: () = assert!(size_of::<DiskCopyRaw>() == 84);
+
+/// [`DiskCopyRaw::disk_format`] and [`DiskCopyRaw::data_size`] of the disks, with their names.
+pub(super) const DISKS: [(u8, u32, &str); 4] = [
+    (0, 400 << 10, "400 KB diskette"),
+    (1, 800 << 10, "800 KB diskette"),
+    (2, 720 << 10, "720 KB diskette"),
+    (3, 1440 << 10, "1440 KB diskette"),
+];

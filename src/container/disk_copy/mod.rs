@@ -5,12 +5,13 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
-use self::layout::{DiskCopyRaw, MAGIC};
+use self::layout::{DISKS, DiskCopyRaw, MAGIC};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
 use super::{Format, SECTOR, disk_copy_sum};
@@ -29,14 +30,6 @@ const PADDING: u64 = 127;
 const UNSUMMED_TAGS: u64 = 12;
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
-
-/// The codes of the disks, with their sizes in bytes.
-const DISKS: [(u8, u32, &str); 4] = [
-    (0, 400 << 10, "400 KB diskette"),
-    (1, 800 << 10, "800 KB diskette"),
-    (2, 720 << 10, "720 KB diskette"),
-    (3, 1440 << 10, "1440 KB diskette"),
-];
 
 /// The disk of an image of Disk Copy 4.2.
 #[derive(Debug)]
@@ -72,30 +65,37 @@ pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
         && (end == len || is_diskette && (tags == 0 || tags == data / 512 * 12)))
 }
 
+fn damaged(at: usize, message: impl Into<String>) -> Error {
+    Error::corrupt(LAYER, at as u64, message.into())
+}
+
 impl DiskCopy {
     /// Opens the image in `file`.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let len = file.info().len;
         if len < HEADER {
             let message = format!("the file has {len} bytes, fewer than the header of {HEADER}");
-            return Err(Error::corrupt(LAYER, 0, message));
+            return Err(damaged(0, message));
         }
         let header = file.read_array::<{ size_of::<DiskCopyRaw>() }>(0)?;
         let header: DiskCopyRaw = zerocopy::transmute!(header);
         if header.magic != MAGIC {
-            return Err(Error::corrupt(LAYER, 82, "the header has no signature"));
+            return Err(damaged(
+                offset_of!(DiskCopyRaw, magic),
+                "the header has no signature",
+            ));
         }
         let (data_size, tag_size) = (header.data_size.get().into(), header.tag_size.get().into());
         if data_size == 0 || data_size % SECTOR != 0 {
             let message = format!("the disk has {data_size} bytes, not a number of whole sectors");
-            return Err(Error::corrupt(LAYER, 64, message));
+            return Err(damaged(offset_of!(DiskCopyRaw, data_size), message));
         }
         if HEADER + data_size > len {
             let message = format!(
                 "truncated: the disk has {data_size} bytes, the file only {} after its header",
                 len - HEADER
             );
-            return Err(Error::corrupt(LAYER, 64, message));
+            return Err(damaged(offset_of!(DiskCopyRaw, data_size), message));
         }
         let name = usize::from(header.name_length).min(header.name.len());
         Ok(Self {

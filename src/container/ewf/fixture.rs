@@ -54,9 +54,9 @@ pub fn set(disk: &[u8], chunks: usize) -> Vec<Vec<u8>> {
         section(&mut file, "sectors", &data);
         let mut table = TableRaw {
             entries: narrow::<u32>(entries.len() / 4).into(),
-            padding: 0.into(),
+            padding_1: 0.into(),
             base: (base as u64).into(),
-            padding_too: 0.into(),
+            padding_2: 0.into(),
             checksum: 0.into(),
         };
         table.checksum = adler32(&table.as_bytes()[..20]).into();

@@ -56,9 +56,9 @@ pub(super) const SMART_VOLUME: u64 = 94;
 #[repr(C)]
 pub(super) struct TableRaw {
     /*00*/ pub(super) entries: U32,
-    /*04*/ pub(super) padding: U32,
+    /*04*/ pub(super) padding_1: U32,
     /*08*/ pub(super) base: U64, // added to the offsets of entries
-    /*10*/ pub(super) padding_too: U32,
+    /*10*/ pub(super) padding_2: U32,
     /*14*/ pub(super) checksum: U32, // Adler-32 of the bytes before
 }
 const _: () = assert!(size_of::<TableRaw>() == 24);

@@ -148,12 +148,20 @@ impl Ewf {
         if !chunk.is_multiple_of(SECTOR) || !(SECTOR..=MAX_CHUNK).contains(&chunk) {
             return Err(damaged(
                 0,
-                format!("chunks of {chunk} bytes are not possible"),
+                format!(
+                    "invalid chunk size of {chunk} bytes: expected a multiple of {SECTOR}, at most {MAX_CHUNK}"
+                ),
             ));
         }
         let len = volume.sectors.checked_mul(volume.sector_size.into());
         let len = len.filter(|len| *len <= i64::MAX.cast_unsigned() && len.is_multiple_of(SECTOR));
-        let len = len.ok_or_else(|| damaged(0, "the size of the disk is not possible"))?;
+        let len = len.ok_or_else(|| {
+            let (count, size) = (volume.sectors, volume.sector_size);
+            let message = format!(
+                "invalid disk size of {count} sectors of {size} bytes: expected a multiple of {SECTOR} bytes"
+            );
+            damaged(0, message)
+        })?;
         let stored: u64 = tables.iter().map(|table| u64::from(table.count)).sum();
         if stored < len.div_ceil(chunk) {
             let message = format!(

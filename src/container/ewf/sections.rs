@@ -1,5 +1,7 @@
 //! The sections of the files of a set.
 
+use std::mem::offset_of;
+
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{
@@ -40,7 +42,7 @@ pub(super) struct StoredTable {
     pub(super) end: u64,
 }
 
-/// What the sections of all files say, besides the tables.
+/// The contents of the sections of all files, besides the tables.
 #[derive(Debug, Default)]
 pub(super) struct Sections {
     pub(super) volume: Option<DiskGeometry>,
@@ -136,7 +138,7 @@ impl Sections {
             Some(number) if usize::from(number) == part + 1 => {}
             Some(number) => {
                 let message = format!("file {number} of its set, expected file {}", part + 1);
-                return Err(damaged(9, message));
+                return Err(damaged(offset_of!(SegmentRaw, number) as u64, message));
             }
             None => return Err(damaged(0, "the file has no signature")),
         }
@@ -243,7 +245,7 @@ fn volume(file: &dyn BlockDevice, section: &EwfSection) -> Result<DiskGeometry> 
     }
     let bytes = file.read_array::<{ size_of::<VolumeRaw>() }>(section.at)?;
     let raw = VolumeRaw::read_from_bytes(&bytes)
-        .map_err(|_| damaged(section.at, "the description of the disk is cut off"))?;
+        .map_err(|_| damaged(section.at, "the description of the disk is truncated"))?;
     let sectors = raw.sectors.get();
     Ok(DiskGeometry {
         chunk_sectors: raw.chunk_sectors.get(),

@@ -21,12 +21,16 @@ pub const ENTRY_RESOURCE_FORK: u32 = 2;
 #[repr(C)]
 pub struct AppleDoubleRaw {
     /// [`APPLE_DOUBLE_MAGIC`] or [`APPLE_SINGLE_MAGIC`].
+    /*00*/
     pub magic: U32,
     /// [`APPLE_DOUBLE_VERSION`].
+    /*04*/
     pub version: U32,
     /// Zeros, or the name of a system.
+    /*08*/
     pub filler: [u8; 16],
     /// Number of entries.
+    /*18*/
     pub entries: U16,
 }
 const _: () = assert!(size_of::<AppleDoubleRaw>() == 26);
@@ -38,10 +42,13 @@ const _: () = assert!(size_of::<AppleDoubleRaw>() == 26);
 #[repr(C)]
 pub struct AppleDoubleEntryRaw {
     /// The kind.
+    /*0*/
     pub id: U32,
     /// Bytes from the beginning of the file.
+    /*4*/
     pub offset: U32,
     /// Bytes.
+    /*8*/
     pub length: U32,
 }
 const _: () = assert!(size_of::<AppleDoubleEntryRaw>() == 12);
@@ -56,10 +63,10 @@ pub(super) struct MacBinaryRaw {
     /*01*/ pub(super) name_length: u8, // 1 to 63
     /*02*/ pub(super) name: [u8; 63],
     /*41*/ pub(super) finder: [u8; 9],
-    /*4a*/ pub(super) zero: u8,
+    /*4a*/ pub(super) zero_74: u8,
     /*4b*/ pub(super) finder_more: [u8; 6],
     /*51*/ pub(super) protected: u8,
-    /*52*/ pub(super) zero_too: u8,
+    /*52*/ pub(super) zero_82: u8,
     /*53*/ pub(super) data_length: U32,
     /*57*/ pub(super) resource_length: U32,
     /*5b*/ pub(super) dates: [U32; 2],

@@ -65,12 +65,12 @@ fn entries(head: &[u8], len: u64) -> Option<ForkPlaces> {
 /// Reads MacBinary II and III, whose headers have a checksum.
 fn mac_binary(head: &[u8], len: u64) -> Option<ForkPlaces> {
     let (header, _) = MacBinaryRaw::ref_from_prefix(head).ok()?;
-    let stands = header.version == 0
+    let is_valid = header.version == 0
         && (1..=63).contains(&header.name_length)
-        && (header.zero, header.zero_too) == (0, 0)
+        && (header.zero_74, header.zero_82) == (0, 0)
         && header.checksum.get() == crc16(&head[..124])
         && header.checksum.get() != 0;
-    if !stands {
+    if !is_valid {
         return None;
     }
     let padded = |length: u64| length.next_multiple_of(UNIT);

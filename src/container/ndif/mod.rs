@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use zerocopy::FromBytes;
 use self::layout::{ADC, BlockTableRaw, END, RAW, RunRaw, UNSUPPORTED, ZERO};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
-use super::{Format, SECTOR};
+use super::{Format, SectorNumber};
 use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
@@ -78,7 +79,7 @@ impl Ndif {
                 "NDIF image encrypted by ShrinkWrap: decrypt it there",
             ));
         }
-        let len = u64::from(header.sectors.get()) * SECTOR;
+        let len = SectorNumber::from(header.sectors.get()).offset();
         let count = header.runs.get() as usize;
         let runs = count
             .checked_mul(size_of::<RunRaw>())
@@ -86,7 +87,7 @@ impl Ndif {
         let runs = runs.and_then(|runs| <[RunRaw]>::ref_from_bytes(runs).ok());
         let Some(runs) = runs else {
             let message = format!("the block table ends before its {count} runs");
-            return Err(damaged(124, message));
+            return Err(damaged(offset_of!(BlockTableRaw, runs), message));
         };
         let offset = u64::from(header.data_offset.get());
         let mut all: Vec<NdifRun> = Vec::with_capacity(runs.len());
@@ -94,7 +95,8 @@ impl Ndif {
         for (number, run) in runs.iter().enumerate() {
             let at = size_of::<BlockTableRaw>() + number * size_of::<RunRaw>();
             let [high, middle, low] = run.sector;
-            let start = u64::from(u32::from_be_bytes([0, high, middle, low])) * SECTOR;
+            let start = u32::from_be_bytes([0, high, middle, low]);
+            let start = SectorNumber::from(start).offset();
             if let Some(before) = all.last_mut() {
                 before.end = start;
             }
@@ -134,7 +136,7 @@ impl Ndif {
         }
         if end != len || (all.is_empty() && len > 0) {
             let message = format!("the runs end at byte {end} of a disk of {len}");
-            return Err(damaged(68, message));
+            return Err(damaged(offset_of!(BlockTableRaw, sectors), message));
         }
         all.retain(|run| run.start < run.end);
         for run in &all {

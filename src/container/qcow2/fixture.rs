@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::layout::{COMPRESSED, MAGIC, Qcow2MoreRaw, Qcow2Raw, ZERO};
+use super::layout::{COMPRESSED, CRYPT_NONE, MAGIC, Qcow2Raw, Qcow2Version3Raw, ZERO, ZLIB};
 use crate::codec::{Codec, Encoder, Level};
 use crate::size::{narrow, to_usize};
 
@@ -51,7 +51,7 @@ pub fn image(disk: &[u8], cluster_bits: u32, compressed: bool) -> Vec<u8> {
         backing_file_size: 0.into(),
         cluster_bits: cluster_bits.into(),
         size: (disk.len() as u64).into(),
-        crypt_method: 0.into(),
+        crypt_method: CRYPT_NONE.into(),
         l1_size: narrow::<u32>(tables).into(),
         l1_offset: (l1_at as u64).into(),
         refcount_offset: 0.into(),
@@ -59,13 +59,13 @@ pub fn image(disk: &[u8], cluster_bits: u32, compressed: bool) -> Vec<u8> {
         snapshots: 0.into(),
         snapshots_offset: 0.into(),
     };
-    let more = Qcow2MoreRaw {
+    let more = Qcow2Version3Raw {
         incompatible: 0.into(),
         compatible: 0.into(),
         autoclear: 0.into(),
         refcount_order: 4.into(),
         header_length: 112.into(),
-        compression: 0,
+        compression: ZLIB,
         padding: [0; 7],
     };
     let mut file = [header.as_bytes(), more.as_bytes()].concat();

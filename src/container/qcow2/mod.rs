@@ -6,6 +6,7 @@ pub mod fixture;
 mod layout;
 
 use std::collections::HashSet;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use zerocopy::FromBytes;
 use zerocopy::big_endian::U64;
 
 use self::layout::{
-    COMPRESSED, CORRUPT, DIRTY, EXTENDED_L2, EXTERNAL_DATA, MAGIC, OFFSET, OTHER_COMPRESSION,
-    Qcow2MoreRaw, Qcow2Raw, ZERO,
+    COMPRESSED, CORRUPT, CRYPT_AES, CRYPT_LUKS, CRYPT_NONE, DIRTY, EXTENDED_L2, EXTERNAL_DATA,
+    MAGIC, OFFSET, OTHER_COMPRESSION, Qcow2Raw, Qcow2Version3Raw, SHORT_HEADER, ZERO, ZLIB, ZSTD,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -33,6 +34,9 @@ const CLUSTER_BITS: Range<u32> = 9..22;
 const MAX_L1: u64 = 32 << 20;
 /// Longest name of a backing file, in bytes.
 const MAX_NAME: u64 = 1023;
+/// File offset of the flags of incompatible features.
+const FEATURES_AT: u64 =
+    (size_of::<Qcow2Raw>() + offset_of!(Qcow2Version3Raw, incompatible)) as u64;
 /// Bytes of tables of the second level that are kept.
 const CACHE: usize = 8 << 20;
 
@@ -78,7 +82,7 @@ impl Qcow2 {
     /// features that are not known.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         let len = file.info().len;
-        let whole = size_of::<Qcow2Raw>() + size_of::<Qcow2MoreRaw>();
+        let whole = size_of::<Qcow2Raw>() + size_of::<Qcow2Version3Raw>();
         let head = file.read_vec(0, whole.min(to_usize(len)))?;
         let Ok((header, more)) = Qcow2Raw::ref_from_prefix(&head) else {
             return Err(damaged(0, "the file is shorter than its header"));
@@ -98,11 +102,11 @@ impl Qcow2 {
             }
         };
         match header.crypt_method.get() {
-            0 => {}
+            CRYPT_NONE => {}
             method => {
                 let name = match method {
-                    1 => "AES",
-                    2 => "LUKS",
+                    CRYPT_AES => "AES",
+                    CRYPT_LUKS => "LUKS",
                     _ => "an unknown method",
                 };
                 let message = format!(
@@ -117,14 +121,18 @@ impl Qcow2 {
         let cluster_bits = header.cluster_bits.get();
         if !CLUSTER_BITS.contains(&cluster_bits) {
             return Err(damaged(
-                0x14,
-                format!("clusters of 2^{cluster_bits} bytes are not possible"),
+                offset_of!(Qcow2Raw, cluster_bits) as u64,
+                format!(
+                    "invalid cluster size of 2^{cluster_bits} bytes: expected 2^{} to 2^{}",
+                    CLUSTER_BITS.start,
+                    CLUSTER_BITS.end - 1
+                ),
             ));
         }
         let disk_len = header.size.get();
         if disk_len % SECTOR != 0 || disk_len > i64::MAX.cast_unsigned() {
             let message = format!("the disk has {disk_len} bytes, not a number of whole sectors");
-            return Err(damaged(0x18, message));
+            return Err(damaged(offset_of!(Qcow2Raw, size) as u64, message));
         }
         // A table of the second level fills a cluster with entries of 8 bytes.
         let covered = 1_u64 << (2 * cluster_bits - 3);
@@ -133,7 +141,7 @@ impl Qcow2 {
         if needed > entries {
             let message =
                 format!("{entries} tables are too few for the disk, which needs {needed}");
-            return Err(damaged(0x24, message));
+            return Err(damaged(offset_of!(Qcow2Raw, l1_size) as u64, message));
         }
         if needed * 8 > MAX_L1 {
             let message =
@@ -141,7 +149,10 @@ impl Qcow2 {
             return Err(Error::limit(LAYER, message));
         }
         if at.checked_add(needed * 8).is_none_or(|end| end > len) {
-            return Err(damaged(0x28, "the first table is past the end of the file"));
+            return Err(damaged(
+                offset_of!(Qcow2Raw, l1_offset) as u64,
+                "the first table is past the end of the file",
+            ));
         }
         let table = file.read_vec(at, to_usize(needed * 8))?;
         let l1 = table.as_chunks::<8>().0.iter();
@@ -175,7 +186,7 @@ impl Qcow2 {
             let size = self.cluster_size();
             let end = at.checked_add(size);
             if !at.is_multiple_of(size) || end.is_none_or(|end| end > self.file.info().len) {
-                let message = "a table is not at a cluster of the file";
+                let message = "a table is misaligned, or past the end of the file";
                 return Err(damaged(at, message));
             }
             self.file.read_vec(at, to_usize(size)).map(Arc::new)
@@ -203,7 +214,10 @@ impl Qcow2 {
             return Ok(Cluster::Hole);
         }
         if !at.is_multiple_of(self.cluster_size()) {
-            return Err(damaged(at, "data is not at a cluster of the file"));
+            return Err(damaged(
+                at,
+                "misaligned data: expected the start of a cluster",
+            ));
         }
         Ok(Cluster::Plain(at))
     }
@@ -228,8 +242,11 @@ impl Qcow2 {
 
 /// Returns the flags of incompatible features, all of which are known.
 fn features(more: &[u8]) -> Result<u64> {
-    let Ok((more, _)) = Qcow2MoreRaw::ref_from_prefix(more) else {
-        return Err(damaged(72, "the file is shorter than its header"));
+    let Ok((more, _)) = Qcow2Version3Raw::ref_from_prefix(more) else {
+        return Err(damaged(
+            size_of::<Qcow2Raw>() as u64,
+            "the file is shorter than its header",
+        ));
     };
     let flags = more.incompatible.get();
     let unsupported = |what: String| {
@@ -242,10 +259,14 @@ fn features(more: &[u8]) -> Result<u64> {
     if flags & EXTENDED_L2 != 0 {
         return Err(unsupported("extended tables (subclusters)".into()));
     }
-    let is_long = more.header_length.get() > 104;
+    let is_long = more.header_length.get() > SHORT_HEADER;
     match more.compression {
-        kind if flags & OTHER_COMPRESSION != 0 && is_long && kind != 0 => {
-            let name = if kind == 1 { "zstd" } else { "an unknown way" };
+        kind if flags & OTHER_COMPRESSION != 0 && is_long && kind != ZLIB => {
+            let name = if kind == ZSTD {
+                "zstd"
+            } else {
+                "an unknown way"
+            };
             return Err(unsupported(format!("clusters compressed by {name}")));
         }
         _ => {}
@@ -274,7 +295,7 @@ fn has_backing_file(file: &dyn BlockDevice, header: &Qcow2Raw) -> Result<Error> 
         String::from_utf8_lossy(&file.read_vec(at, to_usize(size))?).into_owned()
     } else {
         return Ok(damaged(
-            8,
+            offset_of!(Qcow2Raw, backing_file_offset) as u64,
             "the name of the backing file is not in the file",
         ));
     };
@@ -341,11 +362,11 @@ impl DiskMap for Qcow2 {
     fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
         if self.is_dirty {
             let message = "it was not closed by its last writer: counts of references may be wrong";
-            problems.add(Severity::Warning, damaged(0x48, message));
+            problems.add(Severity::Warning, damaged(FEATURES_AT, message));
         }
         if self.is_corrupt {
             let message = "its last writer marked it as damaged";
-            problems.add(Severity::Damage, damaged(0x48, message));
+            problems.add(Severity::Damage, damaged(FEATURES_AT, message));
         }
         let len = self.file.info().len;
         let mut seen = HashSet::new();

@@ -2,8 +2,8 @@
 
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::checksum;
 use super::layout::{DYNAMIC, FIXED, FOOTER_COOKIE, FooterRaw, SPARSE_COOKIE, SparseRaw, UNUSED};
-use super::sum;
 use crate::size::narrow;
 
 /// Returns the image of a disk, fixed or in blocks of this size in bytes. Blocks of zeros are holes.
@@ -19,7 +19,7 @@ pub fn image(disk: &[u8], block: Option<usize>) -> Vec<u8> {
     footer.size = (disk.len() as u64).into();
     footer.original_size = footer.size;
     footer.kind = block.map_or(FIXED, |_| DYNAMIC).into();
-    footer.checksum = sum(footer.as_bytes()).into();
+    footer.checksum = checksum(footer.as_bytes()).into();
     let Some(size) = block else {
         return [disk, footer.as_bytes()].concat();
     };
@@ -31,7 +31,7 @@ pub fn image(disk: &[u8], block: Option<usize>) -> Vec<u8> {
     header.version = 0x1_0000.into();
     header.entries = narrow::<u32>(blocks.len()).into();
     header.block_size = narrow::<u32>(size).into();
-    header.checksum = sum(header.as_bytes()).into();
+    header.checksum = checksum(header.as_bytes()).into();
     let bitmap = (size / 512).div_ceil(8).next_multiple_of(512);
     let mut at = 1536 + (blocks.len() * 4).next_multiple_of(512);
     let (mut table, mut data) = (Vec::new(), Vec::new());

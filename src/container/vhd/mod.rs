@@ -5,6 +5,7 @@
 pub mod fixture;
 mod layout;
 
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use self::layout::{
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
-use super::{Format, SECTOR};
+use super::{Format, SECTOR, SectorNumber};
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
@@ -64,7 +65,7 @@ fn damaged(at: u64, message: impl Into<String>) -> Error {
 }
 
 /// Returns the checksum of a structure in which that is zero.
-fn sum(bytes: &[u8]) -> u32 {
+fn checksum(bytes: &[u8]) -> u32 {
     !bytes
         .iter()
         .fold(0_u32, |sum, byte| sum.wrapping_add((*byte).into()))
@@ -76,9 +77,9 @@ fn footer(file: &dyn BlockDevice, at: u64) -> Result<Option<FooterRaw>> {
     let footer: FooterRaw = zerocopy::transmute!(bytes);
     let mut unsummed = footer;
     unsummed.checksum = 0.into();
-    let stands =
-        footer.cookie == FOOTER_COOKIE && footer.checksum.get() == sum(unsummed.as_bytes());
-    Ok(stands.then_some(footer))
+    let is_valid =
+        footer.cookie == FOOTER_COOKIE && footer.checksum.get() == checksum(unsummed.as_bytes());
+    Ok(is_valid.then_some(footer))
 }
 
 impl Vhd {
@@ -100,7 +101,7 @@ impl Vhd {
         let len = footer.size.get();
         if len % SECTOR != 0 || len > i64::MAX.cast_unsigned() {
             return Err(damaged(
-                last + 0x30,
+                last + offset_of!(FooterRaw, size) as u64,
                 format!("the disk has {len} bytes, not a number of whole sectors"),
             ));
         }
@@ -142,21 +143,23 @@ impl VhdBlocks {
         }
         let bytes = file.read_array::<{ size_of::<SparseRaw>() }>(at)?;
         let mut header: SparseRaw = zerocopy::transmute!(bytes);
-        let checksum = std::mem::take(&mut header.checksum);
-        if header.cookie != SPARSE_COOKIE || checksum.get() != sum(header.as_bytes()) {
+        let stored = std::mem::take(&mut header.checksum);
+        if header.cookie != SPARSE_COOKIE || stored.get() != checksum(header.as_bytes()) {
             return Err(damaged(at, "the header of the blocks is damaged"));
         }
         let size = u64::from(header.block_size.get());
         if !size.is_power_of_two() || size < SECTOR {
             return Err(damaged(
-                at + 0x20,
-                format!("blocks of {size} bytes are not possible"),
+                at + offset_of!(SparseRaw, block_size) as u64,
+                format!(
+                    "invalid block size of {size} bytes: expected a power of two from {SECTOR}"
+                ),
             ));
         }
         let count = len.div_ceil(size);
         if count > u64::from(header.entries.get()) {
             let message = format!("the table has too few entries for {count} blocks");
-            return Err(damaged(at + 0x1C, message));
+            return Err(damaged(at + offset_of!(SparseRaw, entries) as u64, message));
         }
         if count > MAX_BLOCKS {
             return Err(Error::limit(LAYER, format!("a disk of {count} blocks")));
@@ -164,7 +167,7 @@ impl VhdBlocks {
         let table_at = header.table_offset.get();
         if !is_inside(table_at, count * 4) {
             return Err(damaged(
-                at + 0x10,
+                at + offset_of!(SparseRaw, table_offset) as u64,
                 "the table of blocks is past the end of the file",
             ));
         }
@@ -180,7 +183,7 @@ impl VhdBlocks {
     /// Returns the file offset of the data of a block. `None`: it is not stored.
     fn data(&self, number: u64) -> Option<u64> {
         let sector = *self.table.get(to_usize(number))?;
-        (sector != UNUSED).then(|| u64::from(sector) * SECTOR + self.bitmap)
+        (sector != UNUSED).then(|| SectorNumber::from(sector).offset() + self.bitmap)
     }
 }
 

@@ -3,9 +3,10 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    BAT, BLOCK_PRESENT, BLOCK_ZERO, DISK_SIZE, FILE_MAGIC, FILE_PARAMETERS, HEADER_SIZE, HEADERS,
-    LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, MetadataRaw, MetadataTableRaw, REGION_TABLES,
-    RegionRaw, RegionTableRaw, TABLE_SIZE, VhdxHeaderRaw,
+    BAT, BLOCK_PRESENT, BLOCK_ZERO, DISK_SIZE, FILE_MAGIC, FILE_PARAMETERS, HEADER_SIGNATURE,
+    HEADER_SIZE, HEADERS, LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE,
+    MetadataRaw, MetadataTableRaw, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw,
+    TABLE_SIZE, VhdxHeaderRaw,
 };
 use super::{MIB, crc32c};
 use crate::size::{narrow, to_usize};
@@ -20,7 +21,7 @@ pub fn image(disk: &[u8]) -> Vec<u8> {
     file[..8].copy_from_slice(&FILE_MAGIC);
     for (sequence, at) in (1_u64..).zip(HEADERS) {
         let mut header = VhdxHeaderRaw::new_zeroed();
-        header.signature = *b"head";
+        header.signature = HEADER_SIGNATURE;
         header.sequence = sequence.into();
         header.version = 1.into();
         put(&mut file, at, header.as_bytes());
@@ -33,7 +34,7 @@ pub fn image(disk: &[u8]) -> Vec<u8> {
     };
     for at in REGION_TABLES {
         let mut table = RegionTableRaw::new_zeroed();
-        table.signature = *b"regi";
+        table.signature = REGION_SIGNATURE;
         table.entries = 2.into();
         let regions = [
             region(METADATA, METADATA_AT, 128 << 10),
@@ -46,7 +47,7 @@ pub fn image(disk: &[u8]) -> Vec<u8> {
         );
     }
     let mut table = MetadataTableRaw::new_zeroed();
-    table.signature = *b"metadata";
+    table.signature = METADATA_SIGNATURE;
     table.entries = 3.into();
     let item = |id, offset: u32, length: u32| MetadataRaw {
         id,

@@ -1,10 +1,18 @@
 //! On-disk structures of VHDX. Little-endian.
 
+use std::ops::RangeInclusive;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The first bytes of a file.
 pub(super) const FILE_MAGIC: [u8; 8] = *b"vhdxfile";
+/// [`VhdxHeaderRaw::signature`].
+pub(super) const HEADER_SIGNATURE: [u8; 4] = *b"head";
+/// [`RegionTableRaw::signature`].
+pub(super) const REGION_SIGNATURE: [u8; 4] = *b"regi";
+/// [`MetadataTableRaw::signature`].
+pub(super) const METADATA_SIGNATURE: [u8; 8] = *b"metadata";
 /// Offsets of the two headers, and of the two region tables.
 pub(super) const HEADERS: [u64; 2] = [64 << 10, 128 << 10];
 pub(super) const REGION_TABLES: [u64; 2] = [192 << 10, 256 << 10];
@@ -18,7 +26,7 @@ pub(super) const TABLE_SIZE: usize = 64 << 10;
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct VhdxHeaderRaw {
-    /*00*/ pub(super) signature: [u8; 4], // "head"
+    /*00*/ pub(super) signature: [u8; 4], // HEADER_SIGNATURE
     /*04*/ pub(super) checksum: U32,
     /*08*/ pub(super) sequence: U64,
     /*10*/ pub(super) file_write: [u8; 16],
@@ -37,7 +45,7 @@ const _: () = assert!(size_of::<VhdxHeaderRaw>() == 80);
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RegionTableRaw {
-    /*00*/ pub(super) signature: [u8; 4], // "regi"
+    /*00*/ pub(super) signature: [u8; 4], // REGION_SIGNATURE
     /*04*/ pub(super) checksum: U32,
     /*08*/ pub(super) entries: U32,
     /*0c*/ pub(super) reserved: U32,
@@ -63,7 +71,7 @@ const _: () = assert!(size_of::<RegionRaw>() == 32);
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct MetadataTableRaw {
-    /*00*/ pub(super) signature: [u8; 8], // "metadata"
+    /*00*/ pub(super) signature: [u8; 8], // METADATA_SIGNATURE
     /*08*/ pub(super) reserved: U16,
     /*0a*/ pub(super) entries: U16,
     /*0c*/ pub(super) more: [u8; 20],
@@ -118,8 +126,11 @@ pub(super) const DISK_ID: [u8; 16] = [
     0xAB, 0x12, 0xCA, 0xBE, 0xE6, 0xB2, 0x23, 0x45, 0x93, 0xEF, 0xC3, 0x09, 0xE0, 0x00, 0xC7, 0x46,
 ];
 
-/// State of a block, the lowest three bits of its entry: zeros.
+/// State of a block, the lowest three bits of its entry: zeros. Blocks of the states 0 (not present), 1
+/// (undefined) and 3 (unmapped) are not stored.
 pub(super) const BLOCK_ZERO: u64 = 2;
+/// States that [MS-VHDX] §2.5.1.1 does not define.
+pub(super) const BLOCK_RESERVED: RangeInclusive<u64> = 4..=5;
 /// Stored as a whole.
 pub(super) const BLOCK_PRESENT: u64 = 6;
 /// Stored in part, over a parent.

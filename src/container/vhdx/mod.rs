@@ -10,10 +10,11 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 use self::layout::{
-    BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_STATE, BLOCK_ZERO, DISK_ID, DISK_SIZE, FILE_MAGIC,
-    FILE_PARAMETERS, HAS_PARENT, HEADER_SIZE, HEADERS, LOGICAL_SECTOR, METADATA, METADATA_REQUIRED,
-    MetadataRaw, MetadataTableRaw, OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_TABLES, RegionRaw,
-    RegionTableRaw, TABLE_SIZE, VhdxHeaderRaw,
+    BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_RESERVED, BLOCK_STATE, BLOCK_ZERO, DISK_ID, DISK_SIZE,
+    FILE_MAGIC, FILE_PARAMETERS, HAS_PARENT, HEADER_SIGNATURE, HEADER_SIZE, HEADERS,
+    LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE, MetadataRaw, MetadataTableRaw,
+    OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw,
+    TABLE_SIZE, VhdxHeaderRaw,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -103,7 +104,7 @@ impl Vhdx {
     }
 
     /// Returns the entry of a block.
-    fn entry(&self, number: u64) -> Result<u64> {
+    fn entry(&self, number: u64) -> Result<BlockEntry> {
         let at = (number + number / self.ratio) * 8;
         let piece = at / PIECE;
         let bytes = self.pieces.get(piece, || {
@@ -115,13 +116,28 @@ impl Vhdx {
             .get(to_usize(at % PIECE)..)
             .and_then(|bytes| bytes.first_chunk());
         entry
-            .map(|entry| u64::from_le_bytes(*entry))
+            .map(|entry| BlockEntry(u64::from_le_bytes(*entry)))
             .ok_or_else(|| {
                 damaged(
                     self.table.start + at,
                     "the entry is past the table of blocks",
                 )
             })
+    }
+}
+
+/// An entry of the table of blocks.
+#[derive(Debug, Clone, Copy)]
+struct BlockEntry(u64);
+
+impl BlockEntry {
+    fn state(self) -> u64 {
+        self.0 & BLOCK_STATE
+    }
+
+    /// Returns the file offset of the data, in bytes.
+    fn offset(self) -> u64 {
+        (self.0 >> OFFSET_SHIFT) * MIB
     }
 }
 
@@ -133,9 +149,10 @@ fn check_header(file: &dyn BlockDevice) -> Result<()> {
         let Ok((header, _)) = VhdxHeaderRaw::read_from_prefix(&bytes) else {
             continue;
         };
-        let stands = header.signature == *b"head" && header.checksum.get() == crc32c(&bytes);
+        let is_valid =
+            header.signature == HEADER_SIGNATURE && header.checksum.get() == crc32c(&bytes);
         let is_newer = |before: &VhdxHeaderRaw| header.sequence.get() > before.sequence.get();
-        if stands && newest.as_ref().is_none_or(is_newer) {
+        if is_valid && newest.as_ref().is_none_or(is_newer) {
             newest = Some(header);
         }
     }
@@ -168,8 +185,8 @@ fn regions(file: &dyn BlockDevice) -> Result<[Range<u64>; 2]> {
 
 fn regions_of(bytes: &[u8], at: u64, file_len: u64) -> Result<[Range<u64>; 2]> {
     let (header, rest) = RegionTableRaw::ref_from_prefix(bytes)
-        .map_err(|_| damaged(at, "the region table is cut off"))?;
-    if header.signature != *b"regi" || header.checksum.get() != crc32c(bytes) {
+        .map_err(|_| damaged(at, "the region table is truncated"))?;
+    if header.signature != REGION_SIGNATURE || header.checksum.get() != crc32c(bytes) {
         return Err(damaged(at, "the region table is damaged"));
     }
     let count = header.entries.get() as usize;
@@ -198,7 +215,7 @@ fn regions_of(bytes: &[u8], at: u64, file_len: u64) -> Result<[Range<u64>; 2]> {
     Ok([find(BAT)?, find(METADATA)?])
 }
 
-/// What the metadata has of the disk.
+/// The properties of the disk in the metadata.
 struct VhdxMetadata {
     /// In bytes.
     block_size: u64,
@@ -212,8 +229,8 @@ impl VhdxMetadata {
         let len = (region.end - at).min(TABLE_SIZE as u64);
         let bytes = file.read_vec(at, to_usize(len))?;
         let (header, rest) = MetadataTableRaw::ref_from_prefix(&bytes)
-            .map_err(|_| damaged(at, "the table of metadata is cut off"))?;
-        if header.signature != *b"metadata" {
+            .map_err(|_| damaged(at, "the table of metadata is truncated"))?;
+        if header.signature != METADATA_SIGNATURE {
             return Err(damaged(at, "the table of metadata is damaged"));
         }
         let count = usize::from(header.entries.get()).min(MAX_ENTRIES);
@@ -263,19 +280,23 @@ impl VhdxMetadata {
         if !block_size.is_power_of_two() || !(MIB..=256 * MIB).contains(&block_size) {
             return Err(damaged(
                 at,
-                format!("blocks of {block_size} bytes are not possible"),
+                format!(
+                    "invalid block size of {block_size} bytes: expected a power of two from 1 MiB to 256 MiB"
+                ),
             ));
         }
         if ![512, 4096].contains(&sector) {
             return Err(damaged(
                 at,
-                format!("sectors of {sector} bytes are not possible"),
+                format!("invalid sector size of {sector} bytes: expected 512 or 4096"),
             ));
         }
         if len % SECTOR != 0 || len > MAX_DISK {
             return Err(damaged(
                 at,
-                format!("a disk of {len} bytes is not possible"),
+                format!(
+                    "invalid disk size of {len} bytes: expected whole sectors, at most {MAX_DISK} bytes"
+                ),
             ));
         }
         Ok(Self {
@@ -302,11 +323,8 @@ impl DiskMap for Vhdx {
     fn chunk_at(&self, offset: u64) -> Result<MappedChunk> {
         let number = offset / self.block_size;
         let entry = self.entry(number)?;
-        let place = match entry & BLOCK_STATE {
-            BLOCK_PRESENT => {
-                let at = (entry >> OFFSET_SHIFT) * MIB;
-                ChunkPlace::Stored(self.file.clone(), at)
-            }
+        let place = match entry.state() {
+            BLOCK_PRESENT => ChunkPlace::Stored(self.file.clone(), entry.offset()),
             BLOCK_ZERO => ChunkPlace::Zero,
             BLOCK_PARTIAL => {
                 let message = format!("block {number} is stored in part, without a parent");
@@ -330,17 +348,16 @@ impl DiskMap for Vhdx {
         for number in 0..self.len.div_ceil(self.block_size) {
             progress.check()?;
             let entry = self.entry(number)?;
-            let at = (entry >> OFFSET_SHIFT) * MIB;
+            let at = entry.offset();
             let size = self.block_size.min(self.len - number * self.block_size);
-            let message = match entry & BLOCK_STATE {
+            let message = match entry.state() {
                 BLOCK_PRESENT if at.saturating_add(size) > file_len => {
                     format!("truncated: block {number} ends after the file of {file_len}")
                 }
                 BLOCK_PARTIAL => format!("block {number} is stored in part, without a parent"),
-                4 | 5 => format!(
-                    "block {number} has the unknown state {}",
-                    entry & BLOCK_STATE
-                ),
+                state if BLOCK_RESERVED.contains(&state) => {
+                    format!("block {number} has the unknown state {state}")
+                }
                 _ => continue,
             };
             problems.add(Severity::Damage, damaged(at, message));

@@ -25,7 +25,7 @@ pub(super) struct ExtentRaw {
     /*040*/ pub(super) overhead: U64,
     /*048*/ pub(super) is_unclean: u8,
     /*049*/ pub(super) line_ends: [u8; 4],
-    /*04d*/ pub(super) compression: U16, // 0 none, 1 deflate
+    /*04d*/ pub(super) compression: U16, // 0 none, DEFLATE
     /*04f*/ pub(super) padding: [u8; 433],
 }
 const _: () = assert!(size_of::<ExtentRaw>() == 512);
@@ -34,6 +34,8 @@ const _: () = assert!(size_of::<ExtentRaw>() == 512);
 pub(super) const ZERO_GRAINS: u32 = 1 << 2;
 /// Grains are compressed.
 pub(super) const COMPRESSED: u32 = 1 << 16;
+/// [`ExtentRaw::compression`] of compressed grains.
+pub(super) const DEFLATE: u16 = 1;
 /// [`ExtentRaw::directory_at`]: in the header before the end of the file.
 pub(super) const AT_END: u64 = u64::MAX;
 

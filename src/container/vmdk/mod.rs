@@ -6,16 +6,17 @@ pub mod fixture;
 mod layout;
 
 use std::collections::HashSet;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use self::layout::{AT_END, COMPRESSED, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
+use self::layout::{AT_END, COMPRESSED, DEFLATE, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
-use super::{Format, SECTOR};
+use super::{Format, SECTOR, SectorNumber};
 use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt, ChunkCache};
 use crate::problem::{Problems, Severity};
@@ -77,13 +78,17 @@ fn read_header(file: &dyn BlockDevice, at: u64) -> Result<ExtentRaw> {
 }
 
 /// Reads `len` bytes from a sector of the file.
-fn read_sectors(file: &dyn BlockDevice, sector: u64, len: u64, what: &str) -> Result<Vec<u8>> {
-    let at = sector.checked_mul(SECTOR);
-    let end = at.and_then(|at| at.checked_add(len));
-    match (at, end) {
-        (Some(at), Some(end)) if end <= file.info().len => file.read_vec(at, to_usize(len)),
+fn read_sectors(
+    file: &dyn BlockDevice,
+    sector: SectorNumber,
+    len: u64,
+    what: &str,
+) -> Result<Vec<u8>> {
+    let at = sector.offset();
+    match at.checked_add(len) {
+        Some(end) if end <= file.info().len => file.read_vec(at, to_usize(len)),
         _ => Err(damaged(
-            at.unwrap_or_default(),
+            at,
             format!("truncated: {what} is past the end of the file"),
         )),
     }
@@ -112,12 +117,15 @@ impl Vmdk {
                 damaged(at, "truncated: the header at the end is missing").caused_by(error)
             })?;
             if header.directory_at.get() == AT_END {
-                return Err(damaged(at, "no header has the place of the directory"));
+                return Err(damaged(
+                    at,
+                    "the header at the end has no offset of the directory",
+                ));
             }
         }
         let (flags, compression) = (header.flags.get(), header.compression.get());
         let is_compressed = flags & COMPRESSED != 0;
-        if is_compressed && compression != 1 {
+        if is_compressed && compression != DEFLATE {
             let message = format!("VMDK file with the unknown compression {compression}");
             return Err(Error::unsupported(LAYER, message));
         }
@@ -125,21 +133,28 @@ impl Vmdk {
         let grain = header.grain_size.get().saturating_mul(SECTOR);
         if !grain.is_power_of_two() || !(SECTOR..=MAX_CHUNK).contains(&grain) {
             return Err(damaged(
-                0x14,
-                format!("grains of {grain} bytes are not possible"),
+                offset_of!(ExtentRaw, grain_size) as u64,
+                format!(
+                    "invalid grain size of {grain} bytes: expected a power of two from {SECTOR} to {MAX_CHUNK}"
+                ),
             ));
         }
-        if capacity > (i64::MAX.cast_unsigned()) / SECTOR {
+        let most = i64::MAX.cast_unsigned() / SECTOR;
+        if capacity > most {
             return Err(damaged(
-                0x0C,
-                format!("a disk of {capacity} sectors is not possible"),
+                offset_of!(ExtentRaw, capacity) as u64,
+                format!("invalid disk size of {capacity} sectors: expected at most {most}"),
             ));
         }
         let entries = header.table_entries.get();
         if !TABLE_ENTRIES.contains(&entries) {
             return Err(damaged(
-                0x2C,
-                format!("tables of {entries} entries are not possible"),
+                offset_of!(ExtentRaw, table_entries) as u64,
+                format!(
+                    "invalid table size of {entries} entries: expected {} to {}",
+                    TABLE_ENTRIES.start,
+                    TABLE_ENTRIES.end - 1
+                ),
             ));
         }
         let len = capacity * SECTOR;
@@ -147,7 +162,7 @@ impl Vmdk {
         if tables * 4 > MAX_DIRECTORY {
             return Err(Error::limit(LAYER, format!("a disk of {tables} tables")));
         }
-        let at = header.directory_at.get();
+        let at = SectorNumber(header.directory_at.get());
         let directory = read_sectors(&*file, at, tables * 4, "the directory")?;
         let directory = directory.as_chunks::<4>().0.iter();
         Ok(Self {
@@ -167,7 +182,7 @@ impl Vmdk {
     fn table(&self, sector: u32) -> Result<Arc<Vec<u8>>> {
         self.tables.get(sector.into(), || {
             let len = self.table_entries * 4;
-            read_sectors(&*self.file, sector.into(), len, "a table").map(Arc::new)
+            read_sectors(&*self.file, SectorNumber::from(sector), len, "a table").map(Arc::new)
         })
     }
 
@@ -176,7 +191,7 @@ impl Vmdk {
         match entries.get(index).map_or(0, |entry| entry.get()) {
             0 => Grain::Hole,
             1 if self.has_zero_grains => Grain::Zero,
-            sector => Grain::Stored(u64::from(sector) * SECTOR),
+            sector => Grain::Stored(SectorNumber::from(sector).offset()),
         }
     }
 
@@ -214,7 +229,12 @@ fn description(file: &dyn BlockDevice, header: &ExtentRaw) -> Result<String> {
     if at == 0 || len == 0 {
         return Err(is_part());
     }
-    let text = read_sectors(file, at, len.min(MAX_DESCRIPTION), "the description")?;
+    let text = read_sectors(
+        file,
+        SectorNumber(at),
+        len.min(MAX_DESCRIPTION),
+        "the description",
+    )?;
     let text = String::from_utf8_lossy(&text);
     let value = |key: &str| {
         text.lines().find_map(|line| {
@@ -276,16 +296,19 @@ impl DiskMap for Vmdk {
         };
         let marker = read_sectors(
             &*self.file,
-            at / SECTOR,
+            SectorNumber::of(at),
             size_of::<GrainRaw>() as u64,
             "a grain",
         )?;
         let Ok((marker, _)) = GrainRaw::ref_from_prefix(&marker) else {
             return Err(damaged(at, "the grain has no marker"));
         };
-        let (sector, len) = (marker.sector.get(), u64::from(marker.length.get()));
-        if sector != chunk.start / SECTOR {
-            let expected = chunk.start / SECTOR;
+        let (sector, len) = (
+            SectorNumber(marker.sector.get()),
+            u64::from(marker.length.get()),
+        );
+        let expected = SectorNumber::of(chunk.start);
+        if sector != expected {
             let message = format!("the grain is that of sector {sector}, expected {expected}");
             return Err(damaged(at, message));
         }

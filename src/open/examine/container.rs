@@ -95,6 +95,7 @@ pub(super) fn examine_file(
         return Ok(());
     };
     let forked = opening.forks(plain)?;
+    let known = opening.warnings.len();
     let Some(format) = options.image_format.map_or_else(
         || found.opened("container", opening.detect(&forked)),
         |format| Ok(Some(format)),
@@ -102,6 +103,10 @@ pub(super) fn examine_file(
     else {
         return Ok(());
     };
+    for warning in opening.warnings.split_off(known) {
+        let error = Error::new(Kind::Corrupt, LAYER, warning);
+        found.problems.add(Severity::Warning, error);
+    }
     let plain = forked.data.clone();
     found.is_write_once |= !format.can_change();
     if !format.can_create() {

@@ -155,7 +155,7 @@ pub struct Repaired {
     /// The disagreement that stopped the repair. [`alternatives`](Self::alternatives) lists the
     /// possible assumptions.
     pub undecided: Option<Error>,
-    /// What volumes held before and do not hold afterwards.
+    /// The files and folders that volumes held before and do not hold afterwards.
     pub losses: Vec<VolumeLosses>,
     /// Problems that remain afterwards; the same as `found` if nothing was changed.
     pub remaining: Vec<Problem>,

@@ -18,7 +18,7 @@ use super::layout::{
 use super::lease;
 use super::log::Log;
 use super::names::NameState;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::size::to_usize;
 use crate::store::Put;
 use crate::store::objects::ObjectsExt;
@@ -114,7 +114,7 @@ impl Remote {
     }
 }
 
-impl Shared {
+impl RemoteState {
     /// Returns true if no request of an earlier writer can change plain names any more.
     pub(super) fn is_settled(&self) -> bool {
         Instant::now() >= self.settles || self.log().as_ref().is_none_or(|log| log.state.settled)

@@ -9,11 +9,11 @@ use super::file::File;
 use super::layout::{Document, EntryPurpose, Name};
 use super::log::{Appended, Log};
 use super::names::NameState;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::device::Access;
 use crate::{Error, Result, parallel};
 
-impl Shared {
+impl RemoteState {
     /// Makes all changes made before this call durable in the store.
     pub(super) fn commit(&self) -> Result<()> {
         if self.access == Access::ReadOnly {

@@ -13,7 +13,7 @@ use super::layout::{Document, EntryPurpose, Name, OBJECTS, ObjectId, ROOT};
 use super::lease::{self, Heartbeat};
 use super::log::Log;
 use super::names::NameState;
-use super::shared::{Draft, Shared};
+use super::remote_state::{Draft, RemoteState};
 use super::{Remote, RemoteOptions, Session};
 use crate::device::Access;
 use crate::store::objects::{Objects, has_any};
@@ -54,7 +54,7 @@ impl Remote {
             (log, Some(heartbeat), Draft::Replacing)
         };
         let appeared = !overwrite && has_files(&log);
-        let shared = Arc::new(Shared::new(objects, &options, Some(log), None)?);
+        let shared = Arc::new(RemoteState::new(objects, &options, Some(log), None)?);
         shared.begin_draft(draft);
         let remote = Arc::new(Self {
             session: Arc::new(Session {
@@ -136,7 +136,7 @@ impl Log {
     }
 }
 
-impl Shared {
+impl RemoteState {
     /// Hides the existing files, and makes the commit remove them.
     fn begin_draft(&self, draft: Draft) {
         *self.draft() = Some(draft);

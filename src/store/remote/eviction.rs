@@ -7,7 +7,7 @@ use super::buffers::PAGE;
 use super::cache::Cache;
 use super::file::File;
 use super::names::NameState;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::Result;
 
 /// A dirty part, with the time of its last use.
@@ -19,7 +19,7 @@ struct DirtyPart {
     is_whole: bool,
 }
 
-impl Shared {
+impl RemoteState {
     /// Evicts the least recently used pages, if there are too many.
     pub(super) fn evict(&self) {
         if !self.page_cache.is_exceeded() {

@@ -6,7 +6,7 @@ use super::buffers::{Buffer, PAGE};
 use super::cache::Key;
 use super::file::File;
 use super::pages::{Pages, Source};
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::size::to_usize;
 use crate::sync::{Condvar, Mutex};
 use crate::{Result, parallel};
@@ -73,7 +73,7 @@ impl File {
     /// cached.
     fn fetch_cached(
         &self,
-        shared: &Shared,
+        shared: &RemoteState,
         key: Option<Key>,
         pages: &mut [Buffer],
         bytes: u64,
@@ -99,7 +99,7 @@ impl File {
     /// in memory. `false`: it is not cached.
     pub(super) fn read_cached(
         &self,
-        shared: &Shared,
+        shared: &RemoteState,
         inner: &Pages,
         at: u64,
         into: &mut [u8],
@@ -133,7 +133,7 @@ impl File {
     /// rest of the last page is zeros.
     pub(super) fn fetch(
         &self,
-        shared: &Shared,
+        shared: &RemoteState,
         source: Source,
         pages: &mut [Buffer],
         bytes: u64,
@@ -182,7 +182,7 @@ impl File {
 
     /// Fetches the pages from `page` up to that of `last` into memory; more after a sequential run
     /// of `run` bytes.
-    pub(super) fn load(&self, shared: &Shared, page: u64, last: u64, run: u64) -> Result<()> {
+    pub(super) fn load(&self, shared: &RemoteState, page: u64, last: u64, run: u64) -> Result<()> {
         let wanted = ((last + 1 - page) * PAGE).max(run.next_multiple_of(PAGE).min(MAX_BEYOND));
         let staying = shared.staying();
         match self.claim(shared, page, wanted) {
@@ -201,8 +201,8 @@ impl File {
     }
 
     /// Claims up to `wanted` bytes from a page on, as far as they have one source. The caller of
-    /// this, as of the next function, holds [`staying`](Shared::staying).
-    pub(super) fn claim(&self, shared: &Shared, page: u64, wanted: u64) -> Claimed<'_> {
+    /// this, as of the next function, holds [`staying`](RemoteState::staying).
+    pub(super) fn claim(&self, shared: &RemoteState, page: u64, wanted: u64) -> Claimed<'_> {
         let mut coming = self.fetching().pages.lock();
         if is_coming(&coming, page) {
             return Claimed::Coming;
@@ -244,7 +244,7 @@ impl File {
     /// Fetches one or more pages, as many as have one source, into memory; returns their number.
     pub(super) fn bring(
         &self,
-        shared: &Shared,
+        shared: &RemoteState,
         claim: Claim<'_>,
         connections: usize,
     ) -> Result<u64> {

@@ -14,7 +14,7 @@ use super::layout::{FileState, Part};
 use super::names::Listed;
 use super::pages::{PageData, Pages, Source};
 use super::prefetch::AccessPattern;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::device::{
     Access, AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info, is_zero,
 };
@@ -49,7 +49,7 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(name: &str, shared: &Arc<Shared>, base: FileState) -> Self {
+    pub(super) fn new(name: &str, shared: &Arc<RemoteState>, base: FileState) -> Self {
         Self {
             name: name.to_owned(),
             pages: RwLock::new(Pages::new(&shared.page_cache, base)),
@@ -109,7 +109,7 @@ impl File {
     }
 
     /// Stores a part that has dirty pages as a new object.
-    pub(super) fn store_part(&self, shared: &Shared, index: u64) -> Result<()> {
+    pub(super) fn store_part(&self, shared: &RemoteState, index: u64) -> Result<()> {
         let _staying = shared.staying();
         let _leaving = self.lane(to_usize(index));
         let (start, part_len) = (index.saturating_mul(shared.part), shared.part);
@@ -135,7 +135,7 @@ impl File {
     /// Stores the pages, over the part's stored bytes, as an object.
     fn store_bytes(
         &self,
-        shared: &Shared,
+        shared: &RemoteState,
         start: u64,
         len: u64,
         base: Option<(Source, u64)>,
@@ -207,7 +207,12 @@ impl File {
         })
     }
 
-    fn read_at(self: &Arc<Self>, shared: &Arc<Shared>, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(
+        self: &Arc<Self>,
+        shared: &Arc<RemoteState>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let end = self
             .info(Access::ReadOnly)
             .check(LAYER, offset, buf.len() as u64)?;
@@ -253,7 +258,12 @@ impl File {
     }
 
     /// Changes the bytes of `range`, page by page: to `bytes`, or to zeros.
-    fn change(&self, shared: &Arc<Shared>, range: Range<u64>, bytes: Option<&[u8]>) -> Result<()> {
+    fn change(
+        &self,
+        shared: &Arc<RemoteState>,
+        range: Range<u64>,
+        bytes: Option<&[u8]>,
+    ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
             let (page, within) = (at / PAGE, at % PAGE);
@@ -294,7 +304,7 @@ impl File {
         Ok(())
     }
 
-    fn discard(&self, shared: &Arc<Shared>, range: Range<u64>) -> Result<()> {
+    fn discard(&self, shared: &Arc<RemoteState>, range: Range<u64>) -> Result<()> {
         let part = shared.part;
         let (first, last) = (range.start.div_ceil(part), range.end / part);
         if first >= last {
@@ -366,7 +376,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<RemoteState> {
         &self.session.shared
     }
 }

@@ -30,7 +30,7 @@ mod page_cache;
 mod pages;
 mod periodic;
 mod prefetch;
-mod shared;
+mod remote_state;
 mod snapshots;
 mod store;
 mod task_pool;
@@ -48,7 +48,7 @@ use layout::Document;
 use lease::Heartbeat;
 use log::Log;
 use periodic::PeriodicTask;
-use shared::Shared;
+use remote_state::RemoteState;
 
 pub use cache::{CacheOptions, FlushTo};
 pub use checkpoint::{Checkpointed, Status};
@@ -112,7 +112,7 @@ pub struct Remote {
 /// State that lives as long as the bundle or any of its files is open.
 #[derive(Debug)]
 struct Session {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteState>,
     /// `None` after closing, and for read-only bundles.
     heartbeat: Mutex<Option<Heartbeat>>,
     /// The upload of locally flushed data.
@@ -160,7 +160,7 @@ impl Remote {
                 (Some(log), Some(heartbeat))
             }
         };
-        let shared = Arc::new(Shared::new(objects, options, log, cache)?);
+        let shared = Arc::new(RemoteState::new(objects, options, log, cache)?);
         match &options.snapshot {
             Some(name) => shared.show_snapshot(name)?,
             None => shared.replay(),
@@ -175,7 +175,7 @@ impl Remote {
         Ok(Arc::new(Self { session }))
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<RemoteState> {
         &self.session.shared
     }
 

@@ -8,7 +8,7 @@ use super::buffers::PAGE;
 use super::fetch::Claimed;
 use super::file::File;
 use super::names::NameState;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 
 /// Bytes that one task fetches, in one request; half of it until so much was read. Every request
 /// costs the store as much as a megabyte or two, and a long sequential read uses all of it.
@@ -46,7 +46,7 @@ impl AccessPattern {
     }
 }
 
-impl Shared {
+impl RemoteState {
     /// Returns the maximum number of bytes fetched ahead.
     fn max_ahead(&self) -> u64 {
         (self.page_cache.max_fetched() * 2).min(self.connections as u64 * PIECE)
@@ -55,13 +55,13 @@ impl Shared {
 
 impl File {
     /// Starts tasks that prefetch data after `end`, the end of a sequential run of `run` bytes.
-    pub(super) fn read_ahead(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, run: u64) {
+    pub(super) fn read_ahead(self: &Arc<Self>, shared: &Arc<RemoteState>, end: u64, run: u64) {
         if run >= MIN_RUN {
             self.fetch_until(shared, end, end + run.min(shared.max_ahead()), run);
         }
     }
 
-    fn fetch_until(self: &Arc<Self>, shared: &Arc<Shared>, end: u64, until: u64, run: u64) {
+    fn fetch_until(self: &Arc<Self>, shared: &Arc<RemoteState>, end: u64, until: u64, run: u64) {
         let begun = self.access_pattern().begun.load(Ordering::Relaxed);
         let is_ours = (end..=until + PIECE).contains(&begun);
         let mut at = if is_ours {
@@ -90,11 +90,11 @@ impl File {
     }
 
     /// Prefetches the first `rest` bytes of the next band.
-    fn prefetch_next_band(self: &Arc<Self>, shared: &Arc<Shared>, rest: u64, run: u64) {
+    fn prefetch_next_band(self: &Arc<Self>, shared: &Arc<RemoteState>, rest: u64, run: u64) {
         let Some(name) = next_band(self.name()) else {
             return;
         };
-        let fetch_start = move |shared: &Arc<Shared>, next: &Arc<File>| {
+        let fetch_start = move |shared: &Arc<RemoteState>, next: &Arc<File>| {
             next.access_pattern().run.fetch_max(run, Ordering::Relaxed);
             next.fetch_until(shared, 0, rest, run);
         };
@@ -118,7 +118,7 @@ impl File {
 
     /// Fetches the bytes between two offsets into memory. Errors are ignored here: a later read
     /// reports them.
-    fn fetch_piece(&self, shared: &Shared, from: u64, to: u64) {
+    fn fetch_piece(&self, shared: &RemoteState, from: u64, to: u64) {
         let (mut page, end) = (from / PAGE, to.div_ceil(PAGE));
         while page < end {
             let staying = shared.staying();

@@ -9,7 +9,7 @@ use super::Remote;
 use super::layout::{Document, EntryPurpose, FileState, Name, Role, SnapshotRef};
 use super::log::{Log, read_all};
 use super::names::NameState;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::store::{Put, check_name};
 use crate::{Error, Kind, Result};
 
@@ -150,7 +150,7 @@ fn find(log: &Log, name: &str) -> Result<SnapshotRef> {
         .ok_or_else(|| no_snapshot(name))
 }
 
-impl Shared {
+impl RemoteState {
     /// Commits a change of snapshots.
     fn change_snapshots(
         &self,

@@ -7,7 +7,7 @@ use super::Remote;
 use super::file::{File, Opened};
 use super::layout::{FileState, Part, Plain, ROOT};
 use super::names::NameState;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::store::objects::ObjectMeta;
 use crate::store::{Entry, Guard, Lock, Meta, Open, Put, Store, check_folder, check_name};
@@ -38,7 +38,7 @@ impl FileState {
     }
 }
 
-impl Shared {
+impl RemoteState {
     fn meta_of(&self, file: &FileState) -> Meta {
         Meta {
             len: file.len,

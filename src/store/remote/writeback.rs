@@ -10,10 +10,10 @@ use super::cache::{Block, Cache, NameRecord};
 use super::file::File;
 use super::names::NameState;
 use super::periodic::PeriodicTask;
-use super::shared::Shared;
+use super::remote_state::RemoteState;
 use crate::{Error, Kind, Result};
 
-impl Shared {
+impl RemoteState {
     /// Makes all changes made before this call durable: in the store, or on the local disk if so
     /// configured.
     pub(super) fn flush(&self) -> Result<()> {
@@ -174,7 +174,7 @@ impl File {
     }
 
     /// Moves dirty pages of a part from memory to the local disk. `false`: there is no room.
-    pub(super) fn spill(&self, shared: &Shared, cache: &Cache, part: u64) -> bool {
+    pub(super) fn spill(&self, shared: &RemoteState, cache: &Cache, part: u64) -> bool {
         let per_part = shared.part / PAGE;
         let loose = self.pages().without_block();
         for (number, bytes) in loose
@@ -190,7 +190,7 @@ impl File {
     }
 
     /// Reads a page that is only on the local disk into memory.
-    pub(super) fn recall(&self, shared: &Shared, page: u64) -> Result<()> {
+    pub(super) fn recall(&self, shared: &RemoteState, page: u64) -> Result<()> {
         let block = self
             .pages()
             .pages
@@ -204,7 +204,7 @@ impl File {
     }
 
     /// Returns the contents of a block that are stored nowhere else.
-    pub(super) fn bytes_of(&self, shared: &Shared, block: &Block) -> Result<Buffer> {
+    pub(super) fn bytes_of(&self, shared: &RemoteState, block: &Block) -> Result<Buffer> {
         let mut bytes = shared.page_cache.buffers().acquire();
         block.read(&mut bytes).map_err(|error| {
             let place = shared.cache.as_ref().map_or("", Cache::place);

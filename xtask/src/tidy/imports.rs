@@ -33,7 +33,7 @@ const MAY_USE: [&str; 21] = [
 
 /// Formats in one folder that must not depend on each other.
 const FORMATS: [&str; 3] = [
-    "container: raw sparsebundle sparseimage asif udif stack disk_copy dart ndif qcow2 vhd vhdx vmdk ewf",
+    "container: raw sparsebundle sparseimage asif udif stack fork_file disk_copy dart ndif qcow2 vhd vhdx vmdk ewf",
     "fs: hfs hfsplus apfs core_storage exfat fat foreign iso9660 udf",
     "partition: gpt apm mbr",
 ];

@@ -7,7 +7,7 @@ use bandsaw::address::{Address, VolumeSelector};
 use bandsaw::device::Access;
 use bandsaw::fs::apfs::Summary;
 use bandsaw::fs::{FileSystem, VolumeInfo};
-use bandsaw::open::{Image, Volume, VolumeFormat};
+use bandsaw::open::{Image, Volume};
 use bandsaw::{Error, Kind, Reason};
 use bandsaw_backups::{Backups, Merged, volumes_of};
 use bandsaw_mount::MountContent;
@@ -189,18 +189,9 @@ pub(super) fn all(
 fn selectors(volume: &Volume) -> Vec<VolumeSelector> {
     let partition = volume.partition.unwrap_or(1);
     let number = |volume| VolumeSelector::Number { partition, volume };
-    let within = match volume.format {
-        VolumeFormat::Apfs => volume
-            .container()
-            .map(|container| container.labels())
-            .unwrap_or_default(),
-        _ => Vec::new(),
-    };
-    let ordinary = within
-        .iter()
-        .flatten()
-        .filter(|volume| !volume.is_auxiliary());
-    let numbers: Vec<_> = ordinary.map(|volume| number(Some(volume.number))).collect();
+    let members = volume.members().into_iter();
+    let ordinary = members.filter(|member| !member.is_auxiliary());
+    let numbers: Vec<_> = ordinary.map(|member| number(Some(member.number))).collect();
     if numbers.is_empty() {
         vec![number(None)]
     } else {
@@ -219,13 +210,7 @@ fn mountable(
     let writable =
         !read_only && address.snapshot.is_none() && image.disk().info().access == Access::ReadWrite;
     // Read before the volume is open for writing.
-    let summaries = match volume.format {
-        VolumeFormat::Apfs => volume
-            .container()
-            .map(|container| container.volumes())
-            .unwrap_or_default(),
-        _ => Vec::new(),
-    };
+    let summaries = volume.member_summaries();
     let changed = if writable {
         to_change(image, address, opening, output)?
     } else {
@@ -247,7 +232,6 @@ fn mountable(
     let info = fs.volume();
     let summary = summaries
         .into_iter()
-        .flatten()
         .find(|summary| Some(summary.uuid) == info.uuid);
     let suffix = volume
         .partition

@@ -8,10 +8,9 @@ use std::str::FromStr;
 
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
-use bandsaw::fs::apfs::build as apfs;
 use bandsaw::ops::compress::FileReport;
 use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, stream};
-use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::format::{DefaultFormat, FormatRequirements, NewFormat};
 use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
 use serde::Serialize;
@@ -397,27 +396,22 @@ impl Create {
             .map_or(wanted, |FileSystemArg(format)| format.is_some())
     }
 
-    /// Returns the default file system: APFS, as in Disk Utility.
+    /// Returns the default file system, with a warning if it is not APFS.
     fn usual_format(&self, output: &Output) -> Outcome<NewFormat> {
-        let sector = self.container.sector_size().unwrap_or(512);
-        let layout = self.layout.unwrap_or_default();
-        let least = layout.disk_len_for(apfs::MIN_LEN, sector)?;
-        let only_apfs = self.encrypting_volume.is_wanted() || !self.volumes.is_empty();
-        let why = match (self.size, self.block_size) {
-            _ if layout == Layout::MbrSpud => "an MBR cannot hold APFS".to_owned(),
-            _ if only_apfs => return Ok(NewFormat::Apfs),
-            (Some(size), _) if size < least => {
-                format!("APFS requires a disk of at least {least} bytes")
-            }
-            (_, Some(size)) if size != u64::from(apfs::BLOCK_BYTES) => {
-                format!("the block size of APFS is {} bytes", apfs::BLOCK_BYTES)
-            }
-            _ => return Ok(NewFormat::Apfs),
-        };
-        output.warn(&format!(
-            "the volume is HFS+: {why}; use --fs to choose the file system"
-        ));
-        Ok(NewFormat::HfsPlus)
+        let chosen = DefaultFormat::of_image(&FormatRequirements {
+            layout: self.layout.unwrap_or_default(),
+            sector: self.container.sector_size().unwrap_or(512),
+            disk_len: self.size,
+            block_size: self.block_size,
+            requires_apfs: self.encrypting_volume.is_wanted() || !self.volumes.is_empty(),
+        })?;
+        if let Some(why) = chosen.reason {
+            let format = chosen.format;
+            output.warn(&format!(
+                "the volume is {format}: {why}; use --fs to choose the file system"
+            ));
+        }
+        Ok(chosen.format)
     }
 
     fn source(&self) -> Outcome<Source> {

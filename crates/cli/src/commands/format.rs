@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use bandsaw::address::ImagePath;
-use bandsaw::ops::format::{FormatOptions, Formatted, NewFormat, format};
+use bandsaw::ops::format::{DefaultFormat, FormatOptions, Formatted, NewFormat, format};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -90,11 +90,9 @@ impl Format {
         if !encrypted && self.iterations.is_given() {
             return Err(Failure::usage("--iterations", "requires --encrypt-volume"));
         }
-        let file_system = self.fs.unwrap_or(if encrypted {
-            NewFormat::Apfs
-        } else {
-            NewFormat::HfsPlus
-        });
+        let file_system = self
+            .fs
+            .unwrap_or_else(|| DefaultFormat::of_existing(encrypted));
         if encrypted && file_system.is_hfs() {
             let message = format!("{file_system} volumes cannot be encrypted");
             return Err(Failure::usage("--encrypt-volume", message).hint("use --fs apfs"));

@@ -97,7 +97,7 @@ pub struct LossEntry {
     pub offset: u64,
     /// Number of bytes; 0 if nothing is known of the contents.
     pub size: u64,
-    /// Why they are lost.
+    /// The reason of the loss.
     pub reason: &'static str,
 }
 

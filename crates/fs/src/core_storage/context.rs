@@ -41,6 +41,7 @@ struct User {
     hint: Option<Arc<str>>,
 }
 
+/// A key of a logical volume, wrapped by another key.
 #[derive(Debug, Clone)]
 struct VolumeKey {
     number: Option<u64>,

@@ -207,7 +207,7 @@ pub(super) fn label_of(members: &[Member], damage: &mut String) -> Result<(Label
             .iter()
             .map(|value| value.text().and_then(|text| Uuid::parse_str(text).ok()))
             .collect::<Option<_>>()
-            .ok_or_else(|| corrupt("the list of physical volumes is invalid"))?,
+            .ok_or_else(|| corrupt("an entry of the list of physical volumes is not a UUID"))?,
         (Some(_), _) => return Err(Error::limit(LAYER, "too many physical volumes")),
         (None, [only]) => vec![only.header.uuid()],
         (None, _) => return Err(corrupt("the group has no list of its physical volumes")),

@@ -45,7 +45,7 @@ pub(super) enum ResourceFork {
     Attribute(Arc<dyn BlockDevice>, Range<u64>),
 }
 
-/// What belongs to a file besides its contents and its file entry.
+/// The properties of a file that are not in its file entry.
 #[derive(Debug, Default)]
 pub(super) struct FileExtras {
     /// `None` also if it is all zero.

@@ -18,7 +18,7 @@ use super::directory::{DirectoryItem, DirectoryReader, FoundName};
 use super::extents::{ExtentList, open_contents};
 use super::file_system::kind_of;
 use super::icb::UdfFile;
-use super::layout::{allocation, extent_kind, icb_flags};
+use super::layout::{allocation, extent_kind, icb_flags, icb_strategy};
 use super::owners::BlockOwners;
 use super::recognition::{FIRST_ANCHOR, anchors};
 use super::sequence::VolumeDescriptors;
@@ -30,8 +30,6 @@ use crate::clusters::{ClusterFindings, path_of};
 
 /// Bytes of a bitmap that are compared at a time.
 const PIECE: u64 = 64 << 10;
-/// ICBs of this strategy have a second block.
-const CHAIN: u16 = 4096;
 /// Maximum number of folders in a path that is reported.
 const MAX_PARTS: usize = 64;
 /// Maximum number of files with another number of names that are reported.
@@ -100,7 +98,7 @@ pub fn check(device: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
         ahead: Vec::new(),
     };
     if let Some(raw) = file_set {
-        let blocks = u64::from(raw.len.get() & 0x3FFF_FFFF).div_ceil(volume.space.block_size);
+        let blocks = u64::from(raw.len.bytes()).div_ceil(volume.space.block_size);
         check.take(raw.address.into(), blocks, "file set descriptor")?;
     }
     for icb in own_files.0 {
@@ -561,7 +559,7 @@ impl FileCheck<'_, '_> {
 
     fn take_blocks(&mut self, place: NamePlace<'_>, file: &UdfFile) -> Result<()> {
         let space = &self.volume.space;
-        let icb_blocks = if file.icb.strategy.get() == CHAIN {
+        let icb_blocks = if file.icb.strategy.get() == icb_strategy::CHAIN {
             2
         } else {
             1

@@ -9,8 +9,8 @@ use super::LAYER;
 use super::contents::{RunStorage, UdfContents};
 use super::icb::UdfFile;
 use super::layout::{
-    AllocationExtentRaw, ExtendedAdRaw, LongAdRaw, ShortAdRaw, allocation, extent_kind, icb_flags,
-    tag_id,
+    AllocationExtentRaw, ExtendedAdRaw, ExtentLengthRaw, LongAdRaw, ShortAdRaw, allocation,
+    extent_kind, icb_flags, tag_id,
 };
 use super::space::{BlockAddress, BlockSpace};
 
@@ -118,9 +118,9 @@ impl AllocationDescriptor {
     /// descriptor follows.
     #[allow(clippy::option_option, reason = "an invalid form, and the end")]
     fn parse(form: u16, bytes: &[u8], partition: u16) -> Option<Option<(Self, &[u8])>> {
-        let new = |len: u32, at, is_encoded| Self {
-            kind: len >> 30,
-            len: u64::from(len & 0x3FFF_FFFF),
+        let new = |len: ExtentLengthRaw, at, is_encoded| Self {
+            kind: len.kind(),
+            len: u64::from(len.bytes()),
             at,
             is_encoded,
         };
@@ -129,20 +129,20 @@ impl AllocationDescriptor {
                 Some(ShortAdRaw::read_from_prefix(bytes).ok().map(|(raw, rest)| {
                     let block = raw.block.get();
                     let at = BlockAddress { partition, block };
-                    (new(raw.len.get(), at, false), rest)
+                    (new(raw.len, at, false), rest)
                 }))
             }
             allocation::LONG => Some(
                 LongAdRaw::read_from_prefix(bytes)
                     .ok()
-                    .map(|(raw, rest)| (new(raw.len.get(), raw.address.into(), false), rest)),
+                    .map(|(raw, rest)| (new(raw.len, raw.address.into(), false), rest)),
             ),
             allocation::EXTENDED => Some(ExtendedAdRaw::read_from_prefix(bytes).ok().map(
                 |(raw, rest)| {
-                    let recorded = raw.recorded.get() & 0x3FFF_FFFF;
+                    let recorded = raw.recorded.bytes();
                     let is_encoded = recorded != raw.information.get()
-                        && raw.len.get() >> 30 == extent_kind::RECORDED;
-                    (new(raw.len.get(), raw.address.into(), is_encoded), rest)
+                        && raw.len.kind() == extent_kind::RECORDED;
+                    (new(raw.len, raw.address.into(), is_encoded), rest)
                 },
             )),
             _ => None,

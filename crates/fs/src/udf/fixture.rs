@@ -10,7 +10,7 @@ use super::layout::{
     NameRaw, PartitionRaw, PathComponentRaw, PlainMapRaw, PrimaryRaw, ShortAdRaw, SpaceBitmapRaw,
     SparableMapRaw, SparingEntryRaw, SparingTableRaw, TagRaw, TimeRaw, TypedMapRaw, VatHeaderRaw,
     VatTrailerRaw, allocation, characteristics, component, extent_kind, file_type, icb_flags,
-    tag_id,
+    icb_strategy, tag_id,
 };
 use super::tag::{checksum, crc};
 
@@ -263,7 +263,7 @@ fn field<const N: usize>(name: &str) -> [u8; N] {
 
 fn long_ad(piece: ExtentPiece, unique_id: u32) -> LongAdRaw {
     LongAdRaw {
-        len: U32::new(piece.kind << 30 | piece.len),
+        len: (piece.kind << extent_kind::SHIFT | piece.len).into(),
         address: AddressRaw {
             block: piece.block.into(),
             partition: piece.partition.into(),
@@ -367,7 +367,7 @@ impl Builder {
         let bytes = |piece: &ExtentPiece| match is_long {
             true => long_ad(*piece, 0).as_bytes().to_vec(),
             false => ShortAdRaw {
-                len: U32::new(piece.kind << 30 | piece.len),
+                len: (piece.kind << extent_kind::SHIFT | piece.len).into(),
                 block: piece.block.into(),
             }
             .as_bytes()
@@ -620,7 +620,11 @@ impl Builder {
     /// Returns the bytes of a file entry.
     fn entry(&self, icb: u32, body: &FileBody) -> Vec<u8> {
         let mut tag = super::layout::IcbTagRaw::new_zeroed();
-        tag.strategy = U16::new(if self.options.chains { 4096 } else { 4 });
+        tag.strategy = U16::new(if self.options.chains {
+            icb_strategy::CHAIN
+        } else {
+            icb_strategy::SINGLE
+        });
         tag.parameter = U16::new(u16::from(self.options.chains));
         tag.max_entries = U16::new(1 + u16::from(self.options.chains));
         tag.kind = body.kind;
@@ -718,7 +722,7 @@ impl Builder {
         let older = self.sealed(older, tag_id::EXTENDED_FILE, icb);
         self.put_meta(icb, &older);
         let mut raw = IndirectRaw::new_zeroed();
-        raw.icb.strategy = U16::new(4096);
+        raw.icb.strategy = U16::new(icb_strategy::CHAIN);
         raw.next = self.icb_ad(to);
         let indirect = self.sealed(raw.as_bytes().to_vec(), tag_id::INDIRECT, icb + 1);
         self.put_meta(icb + 1, &indirect);
@@ -868,7 +872,7 @@ impl Builder {
                     let pieces = [&meta[half..], &meta[..half]].map(|part| {
                         let block = self.put(part);
                         ShortAdRaw {
-                            len: U32::new(part.len() as u32),
+                            len: (part.len() as u32).into(),
                             block: block.into(),
                         }
                     });
@@ -937,7 +941,7 @@ impl Builder {
         };
         let first = self.put(&bytes);
         let ad = ShortAdRaw {
-            len: U32::new(bytes.len() as u32),
+            len: (bytes.len() as u32).into(),
             block: first.into(),
         };
         let body = FileBody {
@@ -979,7 +983,7 @@ impl Builder {
         self.base[start..start + bytes.len()].copy_from_slice(&bytes);
         self.base.resize(all * self.block(), 0);
         let ad = ShortAdRaw {
-            len: U32::new((own * self.block()) as u32),
+            len: ((own * self.block()) as u32).into(),
             block: at.into(),
         };
         (ad, 16 + self.gaps.len() as u32)

@@ -9,19 +9,14 @@ use zerocopy::FromBytes;
 
 use super::LAYER;
 use super::layout::{
-    ExtendedEntryRaw, FileEntryRaw, IcbTagRaw, IndirectRaw, LongAdRaw, TagRaw, TimeRaw, tag_id,
+    ExtendedEntryRaw, FileEntryRaw, IcbTagRaw, IndirectRaw, LongAdRaw, TagRaw, TimeRaw,
+    icb_strategy, tag_id,
 };
 use super::space::{BlockAddress, BlockSpace, DescriptorBlock};
 use super::tag::{TagFault, check_tag};
 
 /// Maximum number of indirect entries of a chain.
 const MAX_INDIRECTIONS: usize = 1024;
-/// An ICB with one file entry.
-const SINGLE: u16 = 4;
-/// A chain of ICBs, each with a file entry and perhaps an indirect entry.
-const CHAIN: u16 = 4096;
-/// Low bits of the length of an extent.
-const LENGTH: u32 = 0x3FFF_FFFF;
 
 /// A file entry, or an extended one.
 #[derive(Debug)]
@@ -64,8 +59,8 @@ impl UdfFile {
             let wanted = [tag_id::FILE, tag_id::EXTENDED_FILE];
             let file = Self::parse(space.descriptor(at, &wanted, "file entry")?)?;
             match file.icb.strategy.get() {
-                SINGLE => return Ok(Self { older, ..file }),
-                CHAIN => {}
+                icb_strategy::SINGLE => return Ok(Self { older, ..file }),
+                icb_strategy::CHAIN => {}
                 other => {
                     let message = format!("ICBs of strategy {other} are not supported");
                     return Err(Error::unsupported(LAYER, message).at(file.offset));
@@ -189,7 +184,7 @@ impl UdfFile {
 
 /// Returns the ICB of a long allocation descriptor. `None`: there is none.
 pub(super) fn icb_of(raw: &LongAdRaw) -> Option<BlockAddress> {
-    (raw.len.get() & LENGTH != 0).then(|| raw.address.into())
+    (raw.len.bytes() != 0).then(|| raw.address.into())
 }
 
 /// Returns the newer ICB that an entry behind the file entry in a block refers to.

@@ -24,7 +24,7 @@ pub(super) struct Integrity {
     pub(super) recorded: Option<Timestamp>,
     /// Free blocks of each partition map, if they are known.
     pub(super) free: Vec<Option<u32>>,
-    /// What UDF adds to the descriptor of ECMA-167.
+    /// The fields that UDF adds to the descriptor of ECMA-167.
     pub(super) counts: Option<IntegrityUseRaw>,
 }
 

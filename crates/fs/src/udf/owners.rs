@@ -34,7 +34,7 @@ impl BlockOwners {
     /// Marks blocks as used. Fails if they are not in the partition, or if one of them is used already.
     pub(super) fn take(&mut self, space: &BlockSpace, at: BlockAddress, blocks: u64) -> Result<()> {
         let Some(partition) = space.partitions.get(usize::from(at.partition)) else {
-            return Err(corrupt(at, "is in no partition"));
+            return Err(corrupt(at, "is outside of every partition"));
         };
         if let MappedPartition::Virtual { base, .. } = partition {
             for number in 0..blocks {
@@ -58,7 +58,7 @@ impl BlockOwners {
         if u64::from(at.block) + blocks > partition.blocks(space.block_size) {
             return Err(corrupt(
                 at,
-                format!("and {blocks} blocks from it on are not all in the partition"),
+                format!("is out of range: {blocks} blocks from it on exceed the partition"),
             ));
         }
         self.set(at, blocks)

@@ -10,9 +10,6 @@ use super::layout::{ShortAdRaw, SpaceBitmapRaw, TagRaw, tag_id};
 use super::space::{BlockAddress, BlockSpace};
 use super::tag::{TagFault, check_tag};
 
-/// Low bits of the length of an extent.
-const LENGTH: u32 = 0x3FFF_FFFF;
-
 /// A bitmap, whose bits are set for free blocks.
 #[derive(Debug)]
 pub(super) struct SpaceBitmap {
@@ -27,7 +24,7 @@ pub(super) struct SpaceBitmap {
 impl SpaceBitmap {
     /// Opens the bitmap of the partition with this index. `None`: it has none.
     pub(super) fn open(space: &BlockSpace, index: u16, raw: &ShortAdRaw) -> Result<Option<Self>> {
-        let len = u64::from(raw.len.get() & LENGTH);
+        let len = u64::from(raw.len.bytes());
         if len == 0 {
             return Ok(None);
         }

@@ -170,7 +170,7 @@ fn read(contents: &dyn BlockDevice, at: u64, length: u64) -> LibraryResult<Vec<u
     contents.read_vec(at, length)
 }
 
-/// Returns text in UTF-8 or, with a mark, UTF-16. `None`: it is none.
+/// Decodes UTF-8 or, with a byte order mark, UTF-16. `None` if the bytes are not text.
 fn decoded(bytes: &[u8]) -> Option<String> {
     let wide = |pair: fn([u8; 2]) -> u16| {
         let units = bytes.get(2..)?.chunks_exact(2);

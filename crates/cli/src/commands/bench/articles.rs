@@ -84,7 +84,7 @@ pub(crate) struct Articles {
 }
 
 /// An experiment of this run.
-struct Planned<'a> {
+struct PlannedExperiment<'a> {
     experiment: &'static Experiment,
     /// Folder in which it measures.
     folder: &'a Path,
@@ -134,7 +134,7 @@ impl Articles {
             let announced = announced.advise(Kind::Limit, || {
                 "`--scale 0.001` makes all of it a thousandth".to_owned()
             })?;
-            planned.push(Planned {
+            planned.push(PlannedExperiment {
                 experiment,
                 folder,
                 options,
@@ -149,7 +149,7 @@ impl Articles {
         let mut results = results.advise(Kind::Conflict, || {
             "choose another folder for the results with `--output`".to_owned()
         })?;
-        for Planned {
+        for PlannedExperiment {
             experiment,
             folder,
             options,
@@ -222,9 +222,9 @@ impl Articles {
         ways.into_iter().flatten().collect()
     }
 
-    fn print(&self, planned: &[Planned<'_>], output: &Output) {
+    fn print(&self, planned: &[PlannedExperiment<'_>], output: &Output) {
         let (mut all, mut pauses) = (0_u64, 0.0);
-        for Planned {
+        for PlannedExperiment {
             experiment,
             options,
             announced,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bandsaw::address::Address;
 use bandsaw::device::Access;
 use bandsaw::fs::{FileKind, FileSystem, FileSystemExt};
-use bandsaw::open::{self, Image, KeyFile, NetworkOptions, OpenOptions, VolumeFormat, VolumeQuery};
+use bandsaw::open::{self, Image, KeyFile, NetworkOptions, OpenOptions, VolumeQuery};
 use bandsaw::ops::describe::{KeySlotInfo, KeySlotKind};
 use bandsaw::ops::snapshot;
 use bandsaw_backups::{Backups, volumes_of};
@@ -180,7 +180,7 @@ fn add_volumes(
     for volume in image.volumes() {
         let number = volume.partition.unwrap_or(1);
         let format = volume.format.name();
-        if volume.format != VolumeFormat::Apfs {
+        if !volume.format.is_container() {
             let name = volume.open().map(|fs| fs.volume().name).unwrap_or_default();
             candidates.add(
                 current,
@@ -192,10 +192,7 @@ fn add_volumes(
             }
             continue;
         }
-        let Ok(container) = volume.container() else {
-            continue;
-        };
-        for summary in container.volumes().into_iter().flatten() {
+        for summary in volume.member_summaries() {
             let (name, within) = (&summary.label.name, summary.label.number);
             let numbered = format!("{path}:#{number}.{within}{end}");
             candidates.add(current, numbered, &format!("{format} {name}"));

@@ -46,11 +46,21 @@ pub(in crate::udf) mod allocation {
 
 /// Kinds of extents, in the top two bits of their lengths (4/14.14.1.1).
 pub(in crate::udf) mod extent_kind {
+    /// The lowest bit of a kind.
+    pub(in crate::udf) const SHIFT: u32 = 30;
     pub(in crate::udf) const RECORDED: u32 = 0;
     pub(in crate::udf) const ALLOCATED: u32 = 1;
     pub(in crate::udf) const UNALLOCATED: u32 = 2;
     /// The place of more allocation descriptors.
     pub(in crate::udf) const CONTINUATION: u32 = 3;
+}
+
+/// Strategies of ICBs (4/14.6.2).
+pub(in crate::udf) mod icb_strategy {
+    /// One file entry.
+    pub(in crate::udf) const SINGLE: u16 = 4;
+    /// A chain of ICBs of two blocks, each with a file entry and perhaps an indirect entry.
+    pub(in crate::udf) const CHAIN: u16 = 4096;
 }
 
 /// Characteristics of names (4/14.4.3).
@@ -78,13 +88,46 @@ pub(in crate::udf) mod attribute_type {
     pub(in crate::udf) const IMPLEMENTATION: u32 = 2048;
 }
 
+/// Mask of the bits of [`ExtentLengthRaw`] that hold bytes.
+const LENGTH: u32 = 0x3FFF_FFFF;
+
+/// The length of an extent, and its kind.
+///
+/// Source: ECMA-167 4/14.14.1.1.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(in crate::udf) struct ExtentLengthRaw {
+    /*0*/ value: U32,
+}
+const _: () = assert!(size_of::<ExtentLengthRaw>() == 4);
+
+impl ExtentLengthRaw {
+    /// Returns the length in bytes.
+    pub(in crate::udf) fn bytes(self) -> u32 {
+        self.value.get() & LENGTH
+    }
+
+    /// Returns the kind, of [`extent_kind`].
+    pub(in crate::udf) fn kind(self) -> u32 {
+        self.value.get() >> extent_kind::SHIFT
+    }
+}
+
+impl From<u32> for ExtentLengthRaw {
+    fn from(value: u32) -> Self {
+        Self {
+            value: value.into(),
+        }
+    }
+}
+
 /// A short allocation descriptor, for blocks of the same partition.
 ///
 /// Source: ECMA-167 4/14.14.1.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::udf) struct ShortAdRaw {
-    /*0*/ pub(in crate::udf) len: U32, // bytes in the low 30 bits, then extent_kind
+    /*0*/ pub(in crate::udf) len: ExtentLengthRaw,
     /*4*/ pub(in crate::udf) block: U32,
 }
 const _: () = assert!(size_of::<ShortAdRaw>() == 8);
@@ -95,7 +138,7 @@ const _: () = assert!(size_of::<ShortAdRaw>() == 8);
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::udf) struct LongAdRaw {
-    /*0*/ pub(in crate::udf) len: U32, // bytes in the low 30 bits, then extent_kind
+    /*0*/ pub(in crate::udf) len: ExtentLengthRaw,
     /*4*/ pub(in crate::udf) address: AddressRaw,
     /*A*/ pub(in crate::udf) flags: U16,
     /*C*/ pub(in crate::udf) unique_id: U32, // low bits, in names of UDF 2.00 and later
@@ -108,8 +151,8 @@ const _: () = assert!(size_of::<LongAdRaw>() == 16);
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(in crate::udf) struct ExtendedAdRaw {
-    /*00*/ pub(in crate::udf) len: U32, // bytes in the low 30 bits, then extent_kind
-    /*04*/ pub(in crate::udf) recorded: U32, // bytes in the low 30 bits
+    /*00*/ pub(in crate::udf) len: ExtentLengthRaw,
+    /*04*/ pub(in crate::udf) recorded: ExtentLengthRaw, // without a kind
     /*08*/ pub(in crate::udf) information: U32, // bytes after decoding
     /*0C*/ pub(in crate::udf) address: AddressRaw,
     /*12*/ pub(in crate::udf) use_bytes: [u8; 2],
@@ -159,7 +202,7 @@ const _: () = assert!(size_of::<FileSetRaw>() == 512);
 #[repr(C)]
 pub(in crate::udf) struct IcbTagRaw {
     /*00*/ pub(in crate::udf) prior: U32,
-    /*04*/ pub(in crate::udf) strategy: U16, // 4, or 4096
+    /*04*/ pub(in crate::udf) strategy: U16, // icb_strategy
     /*06*/ pub(in crate::udf) parameter: U16,
     /*08*/ pub(in crate::udf) max_entries: U16,
     /*0A*/ pub(in crate::udf) reserved: u8,

@@ -11,10 +11,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::{DateTime, Timestamp};
 
 pub(super) use file::{
-    AllocationExtentRaw, AttributeRaw, DeviceRaw, ExtendedAdRaw, ExtendedEntryRaw, FileEntryRaw,
-    FileSetRaw, FileTimesRaw, FinderRaw, IcbTagRaw, ImplementationRaw, IndirectRaw, LongAdRaw,
-    NameRaw, PathComponentRaw, ShortAdRaw, allocation, attribute_type, characteristics, component,
-    extent_kind, file_type, icb_flags,
+    AllocationExtentRaw, AttributeRaw, DeviceRaw, ExtendedAdRaw, ExtendedEntryRaw, ExtentLengthRaw,
+    FileEntryRaw, FileSetRaw, FileTimesRaw, FinderRaw, IcbTagRaw, ImplementationRaw, IndirectRaw,
+    LongAdRaw, NameRaw, PathComponentRaw, ShortAdRaw, allocation, attribute_type, characteristics,
+    component, extent_kind, file_type, icb_flags, icb_strategy,
 };
 pub(super) use volume::{
     AnchorRaw, IntegrityRaw, IntegrityUseRaw, LogicalVolumeRaw, MapHeadRaw, MetadataMapRaw,

@@ -242,7 +242,7 @@ pub(in crate::udf) struct IntegrityRaw {
 }
 const _: () = assert!(size_of::<IntegrityRaw>() == 80);
 
-/// What UDF adds to an integrity descriptor, after its tables.
+/// The fields that UDF adds to an integrity descriptor, after its tables.
 ///
 /// Source: UDF 2.60, 2.2.6.4.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

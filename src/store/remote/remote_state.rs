@@ -22,7 +22,7 @@ use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{Error, Kind, Result};
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RemoteState {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) access: Access,
     pub(super) part: u64,
@@ -76,7 +76,7 @@ struct NewObjects {
     next: AtomicU64,
 }
 
-impl Shared {
+impl RemoteState {
     pub(super) fn new(
         objects: Arc<dyn Objects>,
         options: &RemoteOptions,
