@@ -212,8 +212,8 @@ fn diagnose_names_the_cause() {
             !found["cause"]["advice"].as_array().unwrap().is_empty(),
             "{name}"
         );
-        let opens =
-            ["wrong-extension", "blank", "file-system-not-read"].contains(&code) || name == "g.img";
+        let opens = ["wrong-extension", "blank", "file-system-not-read"].contains(&code)
+            || ["g.img", "locked.img"].contains(&name);
         assert_eq!(output.status.success(), opens, "{name}");
         assert!(fs::read(&path).unwrap() == before);
         let text = scratch.run(&["diagnose", name]);
