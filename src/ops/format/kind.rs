@@ -365,8 +365,6 @@ mod tests {
     #[test]
     fn each_format_has_its_types_of_partitions() {
         const MIB: u64 = 1 << 20;
-        let small = [1 << 20, 2 * MIB];
-        // The types in an MBR: of a small volume, of one of 31 MiB, of one of 33 and of one of 4 GiB.
         for (format, guid, mbr, layout) in [
             (
                 NewFormat::HfsPlus,
@@ -402,7 +400,7 @@ mod tests {
             ),
             (NewFormat::ExFat, BASIC_DATA, Some([7; 4]), Layout::MbrSpud),
         ] {
-            let of = [small[0], 31 * MIB, 33 * MIB, 4096 * MIB];
+            let of = [MIB, 31 * MIB, 33 * MIB, 4096 * MIB];
             let found = format.mbr_type().map(|of_len| of.map(of_len));
             assert_eq!(found, mbr, "{format}");
             assert_eq!(format.partition_type(), guid, "{format}");
