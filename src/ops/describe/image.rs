@@ -198,7 +198,10 @@ impl ImageInfo {
                 || error.part().is_some_and(is_list)
         };
         let (lists, problems): (Vec<_>, Vec<_>) = survey.problems.into_iter().partition(of_a_list);
-        let said = bundle.damaged_list().is_some();
+        // Those of an image that does not open were not added before.
+        let said = bundle
+            .damaged_list()
+            .is_some_and(|warning| self.warnings.iter().any(|said| said == warning));
         self.warnings
             .extend(lists.iter().filter(|_| !said).map(ToString::to_string));
         let mut problems = problems.into_iter();
