@@ -4,7 +4,6 @@
 mod repairs;
 mod upload;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! Repairs of images, their dry runs, and the questions that they ask.
 
-use std::io::Read;
-
 use bandsaw::decision::Assumptions;
 use bandsaw::fs::{Loss, RepairStep};
 use bandsaw::open::Conclusion;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bandsaw::device::BlockDevice;
 use bandsaw::fs::{FileSystem, FileSystemExt};
 use bandsaw::{Error, Kind, Result as LibraryResult};
 

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::Response;
 use bandsaw::decmpfs::Place;
-use bandsaw::device::{BlockDevice, ExtentKind};
+use bandsaw::device::ExtentKind;
 use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork, RESOURCE_FORK};
 use bandsaw::ops::compress::FileUsage;
 use bandsaw::{Error, Result as LibraryResult};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bandsaw::device::BlockDevice;
-use bandsaw::fs::{Attributes, FileKind, FileSystem, FileSystemExt, Fork};
+use bandsaw::fs::{Attributes, FileKind, FileSystemExt, Fork};
 use bandsaw::{Error, Kind};
 
 use super::{open_volume, refusal_in};
