@@ -257,7 +257,7 @@ fn unreadable_resource_forks_are_reported() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(&beside, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o000)).unwrap();
         // Root reads it nevertheless.
         if fs::read(&beside).is_err() {
             warns(&path);

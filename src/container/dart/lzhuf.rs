@@ -254,6 +254,7 @@ mod tests {
          c90749676d808c55b918a2fadc49ac7bc9c0248ffdcdc7d9a8a39b8fe40c79b88c828ffc6b20c09c9c6c8a139b96cbc3 \
          b9b978eed45ad6f147cdcbd5";
         let packed: Vec<u8> = PACKED
+            .replace(' ', "")
             .as_bytes()
             .chunks(2)
             .map(|digits| u8::from_str_radix(str::from_utf8(digits).unwrap(), 16).unwrap())

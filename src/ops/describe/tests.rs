@@ -33,7 +33,7 @@ fn layers_and_reasons_have_codes() {
 }
 
 #[test]
-fn an_error_is_told_with_its_place() {
+fn an_error_is_described_with_its_place() {
     let error = Error::corrupt("gpt header", 512, "odd").in_file("a.img");
     assert_eq!(
         json(&ErrorInfo::new(&error)),
@@ -53,7 +53,7 @@ fn an_error_is_told_with_its_place() {
 }
 
 #[test]
-fn a_problem_is_told_with_its_files() {
+fn a_problem_is_described_with_its_files() {
     let cause = Error::invalid("x", "too long");
     let problem = Problem {
         severity: Severity::Damage,
@@ -158,7 +158,7 @@ fn each_step_of_a_resize_has_its_sizes() {
 }
 
 #[test]
-fn orphans_are_told_with_their_places() {
+fn orphans_are_described_with_their_places() {
     let orphan = |what: &str, place, len| Orphan {
         what: what.to_owned(),
         place,

@@ -237,7 +237,11 @@ mod tests {
     #[test]
     fn random_bytes_look_random() {
         for seed in 0..50 {
-            assert!(look_random(&Random::new(seed).bytes(64 << 10)));
+            let mut random = Random::new(seed);
+            let bytes: Vec<u8> = (0..8 << 10)
+                .flat_map(|_| random.number().to_le_bytes())
+                .collect();
+            assert!(look_random(&bytes));
         }
         let even: Vec<u8> = (0..65_536_u32).map(|n| n as u8).collect();
         let text = b"Some text, which is not random. ".repeat(2048);
