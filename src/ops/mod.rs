@@ -18,6 +18,7 @@ pub mod convert;
 pub mod create;
 pub mod describe;
 pub mod diagnose;
+pub mod disk_areas;
 mod disk_layout;
 pub mod export;
 pub mod finder;

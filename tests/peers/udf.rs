@@ -183,7 +183,11 @@ fn list(volume: &UdfVolume) -> Listing {
                 _ => return Ok(ControlFlow::Continue(())),
             };
             let item = Item {
-                mode: found.mode.into(),
+                // Linux gives all links these permissions.
+                mode: match found.kind {
+                    FileKind::Symlink => 0o777,
+                    _ => found.mode.into(),
+                },
                 modified: found.modified.expect("a time").seconds,
                 links: found.links.into(),
                 ..Item::of(kind)

@@ -99,7 +99,7 @@ pub(crate) fn run<T: Send>(
         started
             .map_err(|error| PyRuntimeError::new_err(format!("cannot start a thread: {error}")))?;
         while finished.is_none() {
-            finished = py.detach(|| slot.take());
+            finished = py.detach(|| slot.wait_briefly());
             let reported = py
                 .check_signals()
                 .and_then(|()| listener.report(py, &reports));

@@ -7,6 +7,7 @@ pub(super) const SYMBOLS: usize = 314;
 /// Length of the match of the first such symbol, in bytes.
 pub(super) const SHORTEST: usize = 3;
 /// Maximum distance of a match, in bytes.
+#[cfg(any(test, feature = "testing"))]
 pub(super) const WINDOW: usize = 4096;
 /// Number of nodes of the tree, leaves included.
 const NODES: usize = 2 * SYMBOLS - 1;

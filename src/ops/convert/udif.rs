@@ -12,8 +12,8 @@ use crate::container::udif::{
 };
 use crate::crypt;
 use crate::device::BlockDevice;
-use crate::fs::hfsplus;
 use crate::open::{FileDraft, Keys, NewMode, OpenOptions};
+use crate::ops::disk_areas::disk_areas;
 use crate::ops::resources::add;
 use crate::partition::{self, Scheme};
 use crate::progress::Progress;
@@ -122,78 +122,20 @@ fn areas(disk: &dyn BlockDevice) -> Result<(TableNumbering, Vec<Area>)> {
         Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Limit) => None,
         map => map?,
     };
-    let (scheme, areas) = partition::areas(disk, map.as_ref())?;
+    let (scheme, areas) = disk_areas(disk, map.as_ref())?;
     let areas = areas.into_iter().map(|area| {
-        Ok(Area {
-            is_free: area.is_free(),
-            kind: kind(disk, scheme, &area)?,
+        let is_free = area.is_free();
+        Area {
             range: area.range,
             name: area.name,
-        })
+            kind: area.kind,
+            is_free,
+        }
     });
     let numbers = match scheme {
         None => TableNumbering::Whole,
         Some(Scheme::Apm) => TableNumbering::Apm,
         Some(Scheme::Gpt | Scheme::Mbr) => TableNumbering::FromZero,
     };
-    Ok((numbers, areas.collect::<Result<_>>()?))
-}
-
-/// Returns the type of an area in the notation of hdiutil, which looks into areas where the map does
-/// not tell HFS+ from HFSX, and into a disk without a map.
-fn kind(disk: &dyn BlockDevice, scheme: Option<Scheme>, area: &partition::Area) -> Result<String> {
-    let is_ambiguous = match scheme {
-        None => true,
-        Some(Scheme::Gpt) => area.kind == "Apple_HFS",
-        Some(Scheme::Apm | Scheme::Mbr) => false,
-    };
-    let volume = match is_ambiguous {
-        true => hfsplus::signature_at(disk, area.range.start)?,
-        false => None,
-    };
-    Ok(match (scheme, volume) {
-        (None, Some(_)) => "Apple_HFS".to_owned(),
-        (Some(_), Some(hfsplus::Probed::Hfsx)) => "Apple_HFSX".to_owned(),
-        _ => area.kind.clone(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::Memory;
-    use crate::partition::{APPLE_HFS, gpt};
-
-    const MIB: usize = 1 << 20;
-
-    fn kinds(disk: &Memory) -> Vec<String> {
-        let (_, areas) = areas(disk).unwrap();
-        areas.into_iter().map(|area| area.kind).collect()
-    }
-
-    #[test]
-    fn types_are_those_of_hdiutil() {
-        let disk = Memory::zeros(MIB);
-        assert_eq!(kinds(&disk), ["unknown partition"]);
-        for (signature, kind) in [
-            (b"H+", "Apple_HFS"),
-            (b"HX", "Apple_HFS"),
-            (b"BD", "Apple_HFS"),
-            (b"BX", "unknown partition"),
-        ] {
-            disk.write_at(1024, signature).unwrap();
-            assert_eq!(kinds(&disk), [kind]);
-        }
-        assert_eq!(kinds(&Memory::zeros(1025)), ["unknown partition"]);
-
-        let disk = Memory::zeros(4 * MIB);
-        gpt::create_single(&disk, 512, APPLE_HFS, gpt::Guids::derived("x")).unwrap();
-        let (_, found) = areas(&disk).unwrap();
-        let at = found.iter().position(|area| area.kind == "Apple_HFS");
-        let start = found[at.unwrap()].range.start;
-        for (signature, kind) in [(b"HX", "Apple_HFSX"), (b"H+", "Apple_HFS")] {
-            disk.write_at(start + 1024, signature).unwrap();
-            assert_eq!(kinds(&disk)[at.unwrap()], kind);
-        }
-    }
+    Ok((numbers, areas.collect()))
 }

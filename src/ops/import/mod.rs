@@ -37,7 +37,6 @@ use crate::fs::source::Stream;
 use crate::{Error, Result};
 
 /// The layer in errors about a folder of the host.
-#[cfg(unix)]
 const FOLDER_LAYER: &str = "source folder";
 /// The layer in errors about an archive.
 const TAR_LAYER: &str = "tar archive";

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use bandsaw::open::{Image, VolumeFormat};
-use bandsaw::partition::{TypeId, areas};
+use bandsaw::ops::disk_areas::disk_areas;
+use bandsaw::partition::TypeId;
 use plist::Value as Plist;
 
 use super::call::Call;
@@ -68,7 +69,7 @@ fn run(call: &Call) -> Outcome {
 pub(super) fn partitions(image: &Image) -> Outcome<Plist> {
     let map = image.partitions();
     let block = map.map_or(SECTOR, |map| map.block.into());
-    let (found, areas) = areas(&**image.disk(), map)?;
+    let (found, areas) = disk_areas(&**image.disk(), map)?;
     let listed = areas
         .into_iter()
         .map(|area| {

@@ -50,6 +50,7 @@ pub(in crate::udf) mod extent_kind {
     pub(in crate::udf) const SHIFT: u32 = 30;
     pub(in crate::udf) const RECORDED: u32 = 0;
     pub(in crate::udf) const ALLOCATED: u32 = 1;
+    #[cfg(any(test, feature = "testing"))]
     pub(in crate::udf) const UNALLOCATED: u32 = 2;
     /// The place of more allocation descriptors.
     pub(in crate::udf) const CONTINUATION: u32 = 3;
