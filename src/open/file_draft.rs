@@ -21,7 +21,7 @@ pub struct FileDraft {
 }
 
 impl FileDraft {
-    /// Creates an empty file that is to be at `path`. Refuses what [`Draft::new`] refuses.
+    /// Creates an empty file that is to be at `path`. Refuses what [`Draft::new`](super::Draft::new) refuses.
     pub fn new(path: &Path, overwrite: bool, mode: NewMode) -> Result<Self> {
         let made = || {
             let place = ImagePlace::claim(path, overwrite, mode)?;

@@ -22,8 +22,8 @@ impl Draft {
     /// under a fixed name if it is dropped before [`finish`](Self::finish). `identity`, one line,
     /// describes its source and options.
     ///
-    /// [`Kind::Conflict`] if the kept image has another identity, or if `path` exists and
-    /// `overwrite` is not set. [`Kind::WrongKey`] if the kept image is encrypted under another
+    /// [`Kind::Conflict`](crate::Kind::Conflict) if the kept image has another identity, or if `path` exists and
+    /// `overwrite` is not set. [`Kind::WrongKey`](crate::Kind::WrongKey) if the kept image is encrypted under another
     /// passphrase. Its contents are valid up to [`done`](Self::done), and blank after that, or
     /// noise if it is thin.
     pub fn resumable(path: &Path, options: &CreateOptions, identity: &str) -> Result<Self> {
