@@ -4,8 +4,8 @@ mod advise;
 mod apple_cli;
 #[cfg(target_os = "linux")]
 mod attach;
-#[cfg(feature = "bench")]
 mod band_usage;
+#[cfg(feature = "bench")]
 mod bench;
 mod cat;
 mod check;
