@@ -8,7 +8,7 @@ use crc32fast::Hasher;
 
 use super::chunks::{Chunk, chunk};
 use super::index::{read_resources, read_trailer};
-use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table};
+use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table, koly_field};
 use super::resources::Resource;
 use super::set::{Fork, SegmentPart};
 use super::{LAYER, Udif};
@@ -77,10 +77,14 @@ pub fn check(
 /// Checks that the regions named in the trailer do not overlap.
 fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Result<()> {
     let mut regions = [
-        ("data fork", &koly.data_fork, 0x18),
-        ("resource fork", &koly.resource_fork, 0x28),
-        ("property list", &koly.xml, 0xD8),
-        ("code signature", &koly.signature, 0x128),
+        ("data fork", &koly.data_fork, koly_field::DATA_FORK),
+        (
+            "resource fork",
+            &koly.resource_fork,
+            koly_field::RESOURCE_FORK,
+        ),
+        ("property list", &koly.xml, koly_field::XML),
+        ("code signature", &koly.signature, koly_field::SIGNATURE),
     ];
     regions.sort_by_key(|(_, range, _)| range.start);
     let mut before: Option<(&str, &Range<u64>)> = None;
@@ -104,12 +108,15 @@ fn check_regions(koly: &Koly, trailer: u64, findings: &mut Findings<'_>) -> Resu
         );
         findings.report(
             Severity::Warning,
-            Error::corrupt(LAYER, trailer + 0x38, odd),
+            Error::corrupt(LAYER, trailer + koly_field::SEGMENT_NUMBER, odd),
         )?;
     }
     if koly.sector_count == 0 {
         let none = "the trailer has no disk size; the disk ends with its last chunk";
-        findings.report(Severity::Note, Error::corrupt(LAYER, trailer + 0x1EC, none))?;
+        findings.report(
+            Severity::Note,
+            Error::corrupt(LAYER, trailer + koly_field::SECTOR_COUNT, none),
+        )?;
     }
     Ok(())
 }
@@ -176,12 +183,17 @@ impl ChunkWalk<'_> {
                     "checksum mismatch of the block tables: computed {:08x}, stored {stored:08x}",
                     sum.finalize()
                 );
-                self.report(Severity::Damage, LAYER, self.trailer + 0x160, differs)
+                self.report(
+                    Severity::Damage,
+                    LAYER,
+                    self.trailer + koly_field::MASTER_CHECKSUM,
+                    differs,
+                )
             }
             Checksum::Other(kind) => self.report(
                 Severity::Note,
                 LAYER,
-                self.trailer + 0x160,
+                self.trailer + koly_field::MASTER_CHECKSUM,
                 format!("unsupported checksum type {kind}: not verified"),
             ),
             _ => Ok(()),

@@ -1,7 +1,7 @@
 //! Loading of the trailer, of the resources that it refers to, and of the block tables in them.
 
 use super::chunks::Chunks;
-use super::layout::{KOLY_SIZE, Koly, KolyRaw, MAX_SECTORS, Table};
+use super::layout::{KOLY_SIZE, Koly, KolyRaw, MAX_SECTORS, Table, koly_field};
 use super::resources::{self, Resource};
 use super::{LAYER, SECTOR};
 use crate::codec::Codec;
@@ -112,7 +112,7 @@ pub(super) fn disk_len(koly: &Koly, chunks: &Chunks) -> Result<u64> {
             "the disk has {sectors} sectors, but its last chunk ends at byte {}",
             chunks.end()
         );
-        return Err(Error::corrupt(LAYER, 0x1EC, message));
+        return Err(Error::corrupt(LAYER, koly_field::SECTOR_COUNT, message));
     }
     Ok(sectors * SECTOR)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::LAYER;
 use super::index::read_trailer;
-use super::layout::{Checksum, KOLY_MAGIC, KOLY_SIZE, Koly};
+use super::layout::{Checksum, KOLY_MAGIC, KOLY_SIZE, Koly, koly_field};
 use crate::device::{BlockDevice, BlockDeviceExt, FileRange, Info, Slice};
 use crate::{Error, Kind, Result};
 
@@ -194,7 +194,7 @@ fn check_part(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> 
         |field: u64, message: String| Err(Error::new(Kind::Corrupt, "udif set", message).at(field));
     if segment.id != set.id {
         return wrong(
-            0x40,
+            koly_field::SEGMENT_ID,
             format!(
                 "part of another set: its UUID is {}, that of the first part {}",
                 segment.id, set.id
@@ -203,7 +203,7 @@ fn check_part(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> 
     }
     if segment.count != set.count {
         return wrong(
-            0x3C,
+            koly_field::SEGMENT_COUNT,
             format!(
                 "this part records a set of {} parts, but the first part {}",
                 segment.count, set.count
@@ -212,7 +212,7 @@ fn check_part(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> 
     }
     if segment.number != number {
         return wrong(
-            0x38,
+            koly_field::SEGMENT_NUMBER,
             format!(
                 "part {} of the set, expected part {number}: files were renamed",
                 segment.number
@@ -221,7 +221,7 @@ fn check_part(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> 
     }
     if segment.start != start {
         return wrong(
-            0x10,
+            koly_field::RUNNING_OFFSET,
             format!(
                 "the part begins at byte {} of the data, the previous one ends at {start}",
                 segment.start
@@ -229,7 +229,10 @@ fn check_part(koly: &Koly, first: &Koly, number: u32, start: u64) -> Result<()> 
         );
     }
     if koly.data_fork.end.checked_add(start).is_none() {
-        return wrong(0x20, "the part has more data than the disk".into());
+        return wrong(
+            koly_field::DATA_FORK_LENGTH,
+            "the part has more data than the disk".into(),
+        );
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha384};
 
-use super::layout::KOLY_SIZE;
+use super::layout::{KOLY_SIZE, koly_field};
 use super::{BlockDevice, BlockDeviceExt, Udif};
 use crate::progress::Progress;
 use crate::size::to_usize;
@@ -31,8 +31,6 @@ const SLOT_CMS: u32 = 0x10000;
 const SLOT_TICKET: u32 = 0x10002;
 /// The special slot with the hash of the trailer.
 const SLOT_TRAILER: u32 = 6;
-/// Offset in the trailer of the signature's length, which counts as zero in that hash.
-const LENGTH_AT: usize = 0x130;
 /// Versions of the directory since which a field exists.
 const WITH_TEAM: u32 = 0x2_0200;
 const WITH_LONG_LIMIT: u32 = 0x2_0300;
@@ -322,7 +320,9 @@ impl Directory {
         };
         let at = file.info().len.saturating_sub(KOLY_SIZE);
         let mut trailer = file.read_vec(at, to_usize(KOLY_SIZE))?;
-        trailer[LENGTH_AT..LENGTH_AT + 8].fill(0);
+        // The signature's length counts as zero in the hash.
+        let at = to_usize(koly_field::SIGNATURE_LENGTH);
+        trailer[at..at + 8].fill(0);
         let mut hasher = self.hash.hasher();
         hasher.update(&trailer);
         Ok(hasher.finish(self.hash) == *stored)

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
-use zerocopy::little_endian::U64;
 
 use super::btree::Key;
 use super::checkpoint::{self, Superblock};
@@ -405,18 +404,14 @@ fn load(store: &Store, superblock: &Superblock) -> Result<LoadedCheckpoint> {
     };
     let ephemeral = checkpoint::ephemeral_objects(&store, superblock)?;
     let spaceman = read_spaceman(&store, raw, &ephemeral)?;
-    // The counts of the main device and of the second tier.
-    let count = |at: usize| {
-        spaceman
-            .get(at..)
-            .and_then(|rest| U64::read_from_prefix(rest).ok())
-            .map_or(0, |(count, _)| count.get())
-    };
-    let free = count(0x48).saturating_add(count(0x78));
-    let queue = SpacemanRaw::ref_from_prefix(&spaceman)
-        .ok()
-        .map(|(head, _)| &head.queues[space_device::QUEUE_MAIN]);
-    let pending = queue.map_or(0, |queue| queue.blocks.get());
+    // The main device and the second tier.
+    let (free, pending) = SpacemanRaw::ref_from_prefix(&spaceman).map_or((0, 0), |(head, _)| {
+        let [main, tier] = &head.devices;
+        (
+            main.free.get().saturating_add(tier.free.get()),
+            head.queues[space_device::QUEUE_MAIN].blocks.get(),
+        )
+    });
     let omap = Omap::open(&store, Oid::from(raw.omap_oid).into_paddr())?;
     let view = View {
         omap: Arc::new(omap),

@@ -8,7 +8,7 @@ use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub(crate) use table::{MAX_SECTORS, MishRaw, RunKind, RunRaw, SectorRun, Table};
-pub(crate) use trailer::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, NewKoly, find_trailer};
+pub(crate) use trailer::{KOLY_MAGIC, KOLY_SIZE, Koly, KolyRaw, NewKoly, find_trailer, koly_field};
 
 pub use trailer::Segment;
 

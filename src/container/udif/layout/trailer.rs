@@ -46,6 +46,26 @@ pub(crate) const KOLY_SIZE: u64 = 512;
 pub(crate) const KOLY_MAGIC: [u8; 4] = *b"koly";
 const _: () = assert!(size_of::<KolyRaw>() as u64 == KOLY_SIZE);
 
+/// Offsets of fields in the trailer, for errors about them.
+pub(crate) mod koly_field {
+    use std::mem::offset_of;
+
+    use super::KolyRaw;
+
+    pub(crate) const RUNNING_OFFSET: u64 = offset_of!(KolyRaw, running_data_fork_offset) as u64;
+    pub(crate) const DATA_FORK: u64 = offset_of!(KolyRaw, data_fork_offset) as u64;
+    pub(crate) const DATA_FORK_LENGTH: u64 = offset_of!(KolyRaw, data_fork_length) as u64;
+    pub(crate) const RESOURCE_FORK: u64 = offset_of!(KolyRaw, resource_fork_offset) as u64;
+    pub(crate) const SEGMENT_NUMBER: u64 = offset_of!(KolyRaw, segment_number) as u64;
+    pub(crate) const SEGMENT_COUNT: u64 = offset_of!(KolyRaw, segment_count) as u64;
+    pub(crate) const SEGMENT_ID: u64 = offset_of!(KolyRaw, segment_id) as u64;
+    pub(crate) const XML: u64 = offset_of!(KolyRaw, xml_offset) as u64;
+    pub(crate) const SIGNATURE: u64 = offset_of!(KolyRaw, signature_offset) as u64;
+    pub(crate) const SIGNATURE_LENGTH: u64 = offset_of!(KolyRaw, signature_length) as u64;
+    pub(crate) const MASTER_CHECKSUM: u64 = offset_of!(KolyRaw, master_checksum) as u64;
+    pub(crate) const SECTOR_COUNT: u64 = offset_of!(KolyRaw, sector_count) as u64;
+}
+
 /// Returns the offset of the last trailer in `bytes`, found by its first three fields.
 pub(crate) fn find_trailer(bytes: &[u8]) -> Option<usize> {
     let (version, size) = (4_u32, narrow::<u32>(KOLY_SIZE));

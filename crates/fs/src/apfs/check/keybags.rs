@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use zerocopy::FromBytes;
-use zerocopy::little_endian::U32;
 
 use super::blocks::{BlockUsers, User};
 use super::report::{Report, wrong};
 use crate::apfs::container::Container;
 use crate::apfs::keys::{entries, read_keybag};
-use crate::apfs::layout::{ObjectRaw, Oid, Paddr, PrangeRaw, VolumeRaw, keybag_tag, object_type};
+use crate::apfs::layout::{
+    JumpstartRaw, Oid, Paddr, PrangeRaw, VolumeRaw, keybag_tag, object_type,
+};
 use bandsaw_core::Result;
 
 const LAYER: &str = "apfs keybag";
@@ -106,14 +107,8 @@ pub(super) fn jumpstart(
     else {
         return Ok(());
     };
-    // After the header: magic, version, length, and the number of extents of the driver; the
-    // extents follow 16 reserved words.
-    let at = size_of::<ObjectRaw>() + 12;
-    let count = block
-        .get(at..)
-        .and_then(|rest| U32::read_from_prefix(rest).ok())
-        .map_or(0, |(count, _)| count.get());
-    let runs = block.get(0xB0..).unwrap_or_default();
+    let (count, runs) = JumpstartRaw::ref_from_prefix(&block)
+        .map_or((0, &[][..]), |(head, runs)| (head.extents.get(), runs));
     let runs = <[PrangeRaw]>::ref_from_prefix_with_elems(runs, count as usize);
     match runs {
         Ok((runs, _)) => {

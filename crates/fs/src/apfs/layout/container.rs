@@ -89,6 +89,21 @@ impl ContainerRaw {
     }
 }
 
+/// The EFI jumpstart, which names the driver that starts a Mac. The extents of the driver follow.
+///
+/// Source: Apple File System Reference, `nx_efi_jumpstart_t`.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct JumpstartRaw {
+    /*00*/ pub(crate) object: ObjectRaw,
+    /*20*/ pub(crate) magic: [u8; 4], // "RDSJ"
+    /*24*/ pub(crate) version: U32,
+    /*28*/ pub(crate) driver_len: U32, // bytes
+    /*2C*/ pub(crate) extents: U32,
+    /*30*/ pub(crate) reserved: [U64; 16],
+}
+const _: () = assert!(size_of::<JumpstartRaw>() == 0xB0);
+
 /// Returns the five numbers of a version of the APFS driver, A.B.C.D.E, which is packed in decimal.
 pub(crate) fn version_words(packed: u64) -> [u64; 5] {
     let part = |unit: u64| packed / unit % 1000;
