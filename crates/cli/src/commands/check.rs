@@ -103,7 +103,7 @@ impl Check {
 
 /// The hint about a damaged image whose format cannot be changed in place.
 pub(super) const COPY_AGAIN: &str =
-    "a compressed image cannot be repaired: copy it again from its source";
+    "an image of this format cannot be repaired: copy it again from its source";
 
 /// Writes the result of a check for people.
 fn write(report: &CheckInfo, output: &Output, out: &mut dyn Write) -> io::Result<()> {

@@ -170,7 +170,7 @@ pub(super) fn open_copy(space: &BlockSpace, file: &UdfFile, copy: usize) -> Resu
     }
     let mut pieces = 0;
     for extent in ExtentList::read(space, file)?.extents {
-        // What follows is allocated in advance.
+        // Extents past the length are allocated in advance.
         if contents.stored_len() >= file.len {
             break;
         }

@@ -112,7 +112,7 @@ impl UdfVolume {
                 false => FileKind::File,
             };
             // No object has the number 0.
-            empty_attributes(icb.map_or(NodeId(0), node_of), kind)
+            Attributes::plain(icb.map_or(NodeId(0), node_of), kind)
         };
         let Some(icb) = found.icb else {
             return Ok(unreadable(None));
@@ -167,7 +167,7 @@ impl UdfVolume {
             changed: file.changed.get(),
             accessed: file.accessed.get(),
             has_xattrs: !is_whole || !extras.streams.is_empty(),
-            ..empty_attributes(id, kind)
+            ..Attributes::plain(id, kind)
         })
     }
 
@@ -212,31 +212,6 @@ fn forgive<T>(result: Result<T>) -> Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), Kind::Io | Kind::Cancelled) => Err(error),
         Err(_) => Ok(None),
-    }
-}
-
-fn empty_attributes(id: NodeId, kind: FileKind) -> Attributes {
-    Attributes {
-        id,
-        kind,
-        size: 0,
-        allocated: 0,
-        resource_size: 0,
-        mode: match kind {
-            FileKind::Folder => 0o755,
-            _ => 0o644,
-        },
-        uid: UNKNOWN_OWNER,
-        gid: UNKNOWN_OWNER,
-        links: 1,
-        device: 0,
-        flags: 0,
-        created: None,
-        modified: None,
-        changed: None,
-        accessed: None,
-        backed_up: None,
-        has_xattrs: false,
     }
 }
 
