@@ -348,3 +348,17 @@ fn nothing_is_created_or_changed() {
         assert!(!new.exists());
     }
 }
+
+#[test]
+fn a_truncated_vhdx_disk_is_damaged() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("a.vhdx");
+    for len in [512, 70_000, (1 << 20) - 1] {
+        let mut bytes = b"vhdxfile".to_vec();
+        bytes.resize(len, 0);
+        fs::write(&path, bytes).unwrap();
+        let error = open::open(&path, &OpenOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{len}: {error}");
+        assert_eq!(error.reason(), Some(bandsaw::Reason::Truncated));
+    }
+}

@@ -23,7 +23,7 @@ use crate::device::{BlockDevice, BlockDeviceExt, ChunkCache};
 use crate::problem::{Problems, Severity};
 use crate::progress::Progress;
 use crate::size::{self, to_usize};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 const LAYER: &str = "vhdx";
 const MIB: u64 = 1 << 20;
@@ -50,7 +50,7 @@ pub struct Vhdx {
 
 /// Returns true if `file` begins as a VHDX image.
 pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
-    Ok(file.info().len >= MIB && file.read_array::<8>(0)? == FILE_MAGIC)
+    Ok(file.info().len >= FILE_MAGIC.len() as u64 && file.read_array::<8>(0)? == FILE_MAGIC)
 }
 
 fn damaged(at: u64, message: impl Into<String>) -> Error {
@@ -74,10 +74,13 @@ impl Vhdx {
     /// [`crate::Kind::Unsupported`] if its log is to be replayed, or it is a layer over another disk.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
         if !probe(&*file)? {
-            return Err(damaged(
-                0,
-                "the file has no signature, or is shorter than 1 MiB",
-            ));
+            return Err(damaged(0, "the file has no signature"));
+        }
+        let file_len = file.info().len;
+        if file_len < MIB {
+            let message =
+                format!("the file is truncated: {file_len} bytes, expected 1 MiB at least");
+            return Err(damaged(file_len, message).because(Reason::Truncated));
         }
         check_header(&*file)?;
         let [table, metadata] = regions(&*file)?;
