@@ -19,6 +19,7 @@ use crate::fs::fat::{self, FatVolume};
 use crate::fs::foreign::Foreign;
 use crate::fs::hfs::{self, HfsVolume};
 use crate::fs::iso9660::{self, IsoVolume};
+#[cfg(feature = "foreign")]
 use crate::fs::udf::{self, UdfVolume};
 use crate::fs::{BlockFreeMap, FileSystem, FileSystemMut, FreeMap, ResizeVolume};
 use crate::problem::{Problem, Problems};
@@ -167,6 +168,7 @@ const ISO: ReadOnlyDriver = ReadOnlyDriver {
     free_map: None,
 };
 
+#[cfg(feature = "foreign")]
 const UDF: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(UdfVolume::open(device)?)),
     refusal: None,
@@ -308,6 +310,7 @@ impl VolumeFormat {
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
             Self::Iso9660 => &ISO,
+            #[cfg(feature = "foreign")]
             Self::Udf => &UDF,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),

@@ -58,6 +58,8 @@ pub(crate) mod snapshot;
 mod split_files;
 pub(crate) mod staged_image;
 mod unlock;
+#[cfg(feature = "foreign")]
+mod virtual_disk;
 mod volume;
 mod volume_format;
 

@@ -1,5 +1,4 @@
-//! Images that are only read: files with two forks, and containers of classic Mac OS and of other
-//! programs.
+//! Images that are only read: files with two forks, and containers of classic Mac OS.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,25 +6,18 @@ use std::sync::Arc;
 
 use super::container::detect_container;
 use super::opening::Opening;
-use super::{LAYER, Layer, remote};
+use super::{LAYER, remote};
 use crate::container::dart::{self, Dart, DartSums};
 use crate::container::disk_copy::DiskCopy;
-use crate::container::ewf::{self, Ewf, EwfPart};
 use crate::container::mapped::MappedDisk;
 use crate::container::ndif::{self, Ndif};
-use crate::container::qcow2::Qcow2;
 use crate::container::udif::{self, Resource};
-use crate::container::vhd::Vhd;
-use crate::container::vhdx::Vhdx;
-use crate::container::vmdk::Vmdk;
 use crate::container::{Format, fork_file};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Slice};
-use crate::size::{narrow, to_usize};
-use crate::store::{LocalFile, Lock, Open};
+use crate::size::to_usize;
+use crate::store::{LocalFile, Open};
 use crate::{Error, Kind, Result};
 
-/// Largest number of files of a set: .E01 to .ZZZ.
-const MAX_PARTS: usize = 14_971;
 /// Longest resource fork that is read, in bytes: no fork of classic Mac OS is longer.
 const MAX_FORK: u64 = 16 << 20;
 
@@ -96,50 +88,14 @@ impl Opening<'_> {
                     return Err(Error::new(Kind::NotFound, "ndif", message));
                 }
             },
-            Format::Qcow2 => MappedDisk::new(Qcow2::open(data)?),
-            Format::Vhd => MappedDisk::new(Vhd::open(data)?),
-            Format::Vhdx => MappedDisk::new(Vhdx::open(data)?),
-            Format::Vmdk => MappedDisk::new(Vmdk::open(data)?),
-            Format::Ewf => MappedDisk::new(Ewf::open(self.ewf_parts(data)?)?),
-            other => {
-                let message = format!("{other} is not a format that is only read");
-                return Err(Error::invalid(LAYER, message));
-            }
+            other => return self.virtual_disk(data, other),
         })
     }
 
-    /// Returns `file`, the first of a set of EWF files, and the others, beside it.
-    fn ewf_parts(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vec<EwfPart>> {
-        const SET: &str = "ewf set";
-        match ewf::probe(&*file)? {
-            Some(1) | None => {}
-            Some(number) => {
-                let message = format!("file {number} of a set; open the first one (.E01)");
-                return Err(Error::invalid(SET, message));
-            }
-        }
-        let mut parts = vec![EwfPart {
-            file,
-            name: self.path.to_owned(),
-        }];
-        while parts.len() < MAX_PARTS
-            && let Some(last) = parts.last()
-            && ewf::continues(&*last.file)?
-        {
-            let number = narrow::<u32>(parts.len()) + 1;
-            let missing = |place: String| {
-                let message = format!("missing file {number} of the set: expected {place}");
-                Error::new(Kind::NotFound, SET, message)
-            };
-            let is_far = remote::url(self.path).is_some();
-            let path = ewf::part_path(self.path, number).filter(|_| !is_far);
-            let path = path.ok_or_else(|| missing("beside the first".to_owned()))?;
-            let found = LocalFile::open_locked(&path, Open::Read, Lock::Shared)?;
-            let file = Arc::new(found.ok_or_else(|| missing(path.display().to_string()))?);
-            self.layers.push(Layer::File(file.clone()));
-            parts.push(EwfPart { file, name: path });
-        }
-        Ok(parts)
+    #[cfg(not(feature = "foreign"))]
+    fn virtual_disk(&self, _data: Arc<dyn BlockDevice>, format: Format) -> Result<MappedDisk> {
+        let message = format!("this build does not read {format} (feature `foreign`)");
+        Err(Error::unsupported(LAYER, message))
     }
 
     /// Returns the block table of an NDIF image. `None`: it is no such image.

@@ -4,6 +4,7 @@
 //! size from the beginning and is written once, sequentially. It is created under a temporary name
 //! and renamed when it is complete.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
@@ -37,6 +38,9 @@ use crate::{Error, Reason, Result, platform};
 const LAYER: &str = "create";
 /// Block size of all but the largest volumes, in bytes.
 const USUAL_BLOCK: u32 = 4096;
+
+/// The name of a volume for which none is given and none follows from its files, as hdiutil has it.
+pub const UNTITLED: &str = "untitled";
 
 /// Options of a new image. The default is a blank raw image without a length, which has to be
 /// given.
@@ -87,6 +91,32 @@ pub struct CreateOptions {
     pub mode: Option<FileMode>,
     /// See [`open::CreateOptions::round_band_size`].
     pub round_band_size: bool,
+}
+
+impl CreateOptions {
+    /// Returns the options of an image for distribution, which is compressed once and downloaded often: UDZO of the
+    /// highest level, unless `format` or `level` says otherwise. A level is ignored for a format without levels.
+    pub fn for_distribution(format: Option<Format>, level: Option<Level>) -> Self {
+        let format = format.unwrap_or(Format::Udzo);
+        Self {
+            format,
+            level: format
+                .has_levels()
+                .then(|| level.unwrap_or(Level::SMALLEST)),
+            ..Self::default()
+        }
+    }
+}
+
+/// Returns the name of a volume for which none is given, as hdiutil has it: that of the folder with its files, that of
+/// the archive without its extension, or [`UNTITLED`].
+pub fn default_volume_name(source: Option<&Path>) -> String {
+    let source = source.and_then(|source| source.canonicalize().ok());
+    let name = source.as_deref().and_then(|source| match source.is_dir() {
+        true => source.file_name(),
+        false => source.file_stem(),
+    });
+    name.and_then(OsStr::to_str).unwrap_or(UNTITLED).to_owned()
 }
 
 /// A volume to be created.

@@ -6,6 +6,7 @@ use std::path::Path;
 use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
+use bandsaw::container::sparsebundle::band_size_for_macos;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
@@ -59,32 +60,14 @@ pub(crate) fn file_mode(mode: u16) -> FileMode {
     FileMode::new(mode.into())
 }
 
-/// Unit of the band sizes of sparse bundles that macOS opens, in bytes; other programs made, and
-/// the library accepts, multiples of 512. Source: docs/formats/sparsebundle.md §3.
-const BAND_UNIT: u64 = 4096;
-/// Minimum band size of the library, in bytes.
-const MIN_BAND: u64 = 1 << 20;
-
 /// Returns the band size of a new or changed sparse bundle, one that macOS opens: as given, or
 /// rounded if requested.
 pub(crate) fn bundle_bands(size: u64, round: bool) -> Outcome<u64> {
-    let below = size - size % BAND_UNIT;
-    // The library refuses or rounds what is too small for any image.
-    if below == size || size < MIN_BAND {
-        return Ok(size);
-    }
-    let above = below.saturating_add(BAND_UNIT);
-    if round {
-        let is_below = below > 0 && size - below <= above - size;
-        return Ok(if is_below { below } else { above });
-    }
-    let message = format!(
-        "bands of {size} bytes are not possible: macOS opens sparse bundles with multiples of {BAND_UNIT} bytes only; the nearest are {below} and {above}"
-    );
-    let error = Error::invalid("--band-size", message).because(Reason::BandSize);
-    Err(Failure::from(error).hint(
-        "use --band-size with a size like 8m or 64m; --round takes the nearest possible size",
-    ))
+    band_size_for_macos(size, round).map_err(|error| {
+        Failure::from(error).hint(
+            "use --band-size with a size like 8m or 64m; --round takes the nearest possible size",
+        )
+    })
 }
 
 impl Container {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use bandsaw::codec::Level;
+use bandsaw::container::sparsebundle::band_size_for_macos;
 use bandsaw::crypt::{Encryption, Secret};
 use bandsaw::fs::Timestamp;
 use bandsaw::ops;
-use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source};
-use bandsaw::ops::format::NewFormat;
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, default_volume_name};
+use bandsaw::ops::format::{DefaultFormat, FormatRequirements, NewFormat};
 use pyo3::prelude::*;
 
 use crate::failure::Outcome;
@@ -19,8 +20,8 @@ use crate::progress;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct VolumeArguments {
-    name: String,
-    fs: String,
+    name: Option<String>,
+    fs: Option<String>,
     layout: Option<String>,
     block_size: Option<u32>,
     source: Option<PathBuf>,
@@ -28,11 +29,25 @@ pub(crate) struct VolumeArguments {
 }
 
 impl VolumeArguments {
-    fn volume(self) -> bandsaw::Result<NewVolume> {
+    fn volume(self, len: Option<u64>, sector_size: Option<u32>) -> bandsaw::Result<NewVolume> {
+        let layout = named::<Layout>(self.layout.as_deref())?.unwrap_or_default();
+        let format = match self.fs {
+            Some(name) => name.parse::<NewFormat>()?,
+            None => DefaultFormat::of_image(&FormatRequirements {
+                layout,
+                sector: sector_size.unwrap_or(512),
+                disk_len: len,
+                block_size: self.block_size.map(u64::from),
+                requires_apfs: !self.others.is_empty(),
+            })?
+            .format,
+        };
         Ok(NewVolume {
-            layout: named::<Layout>(self.layout.as_deref())?.unwrap_or_default(),
-            name: self.name,
-            format: self.fs.parse::<NewFormat>()?,
+            layout,
+            name: self
+                .name
+                .unwrap_or_else(|| default_volume_name(self.source.as_deref())),
+            format,
             block_size: self.block_size,
             source: self.source.map_or(Source::Empty, Source::at),
         })
@@ -58,16 +73,20 @@ pub(crate) fn create(
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome {
     let (volume, more_volumes) = match volume {
-        Some(mut volume) => {
-            let others = std::mem::take(&mut volume.others);
-            (Some(volume.volume()?), others)
+        Some(volume) => {
+            let others = volume.others.clone();
+            (Some(volume.volume(size, sector_size)?), others)
         }
         None => (None, Vec::new()),
     };
+    let format = format_of(format, &path)?;
     let options = CreateOptions {
-        format: format_of(format, &path)?,
+        format,
         len: size,
-        band_size,
+        band_size: match band_size {
+            Some(size) if format.is_folder() => Some(band_size_for_macos(size, false)?),
+            size => size,
+        },
         sector_size,
         level: level.map(Level::new).transpose()?,
         overwrite,

@@ -40,15 +40,11 @@ pub(crate) fn build_dmg(
     epoch: Option<i64>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> Outcome {
-    let format = format_of(format, &path)?;
+    let format = format.map(|name| format_of(Some(name), &path)).transpose()?;
+    let level = level.map(Level::new).transpose()?;
     let items = items.into_iter().map(item).collect::<PyResult<Vec<_>>>()?;
     let options = CreateOptions {
-        format,
         len: size,
-        level: match format.has_levels() {
-            true => level.map(Level::new).transpose()?,
-            false => None,
-        },
         overwrite,
         epoch: epoch.map(Timestamp::from_seconds),
         resources: match license_text {
@@ -63,7 +59,7 @@ pub(crate) fn build_dmg(
             source: Source::Items(items),
         }),
         look: Some(window_settings(look)?),
-        ..CreateOptions::default()
+        ..CreateOptions::for_distribution(format, level)
     };
     progress::run(py, progress, |progress| {
         create(&path, options, progress).map(drop)

@@ -67,6 +67,8 @@ pub const STATE: &str = ".bandsaw/state.json";
 const MANY_BANDS: u64 = 100_000;
 /// Range of band sizes that hdiutil and DiskImages2 create, in bytes.
 pub const BAND_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=8 << 30;
+/// Unit of the band sizes that macOS opens, in bytes.
+const MAC_BAND_UNIT: u64 = 4096;
 
 /// Error message of operations that require bands of one size.
 const BETWEEN: &str =
@@ -285,6 +287,19 @@ pub fn is_bundle(store: &dyn Store) -> Result<bool> {
 pub(crate) fn band_sizes(unit: u64) -> BandSizes {
     let (least, most) = BAND_SIZES.into_inner();
     BandSizes { least, most, unit }
+}
+
+/// Returns the band size of a new or changed bundle that macOS opens as well: `size`, or the nearest one if `round`
+/// is true, in bytes. Other programs made, and [`Bundle`] accepts, multiples of 512 bytes. Source:
+/// docs/formats/sparsebundle.md §3.
+///
+/// [`Kind::Invalid`] with [`Reason::BandSize`](crate::Reason::BandSize) for any other size.
+pub fn band_size_for_macos(size: u64, round: bool) -> Result<u64> {
+    let sizes = band_sizes(MAC_BAND_UNIT);
+    if round {
+        return Ok(sizes.nearest(size));
+    }
+    sizes.check(LAYER, size).map(|()| size)
 }
 
 fn check_band_size(size: u64) -> Result<()> {

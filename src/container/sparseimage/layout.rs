@@ -5,6 +5,8 @@
 //! in the chain is the position of its band in the file; its *value* is the band's number on the
 //! disk plus one, or zero.
 
+use std::mem::offset_of;
+
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -71,11 +73,16 @@ pub(super) struct NextRaw {
 const _: () = assert!(size_of::<NextRaw>() == to_usize(NODE));
 
 /// Offset of [`SizeRaw`] in the first node.
-pub(super) const SIZE_AT: u64 = 0x10;
-const HEAD_SLOTS_AT: u64 = 0x40;
-const NEXT_SLOTS_AT: u64 = 0x38;
-const NEXT_LINK_AT: u64 = 0x0C;
-const HEAD_LINK_AT: u64 = 0x14;
+pub(super) const SIZE_AT: u64 = offset_of!(HeadRaw, size) as u64;
+/// Offset of the flags in the first node.
+pub(super) const FLAGS_AT: u64 = offset_of!(HeadRaw, flags) as u64;
+const HEAD_SLOTS_AT: u64 = offset_of!(HeadRaw, slots) as u64;
+const NEXT_SLOTS_AT: u64 = offset_of!(NextRaw, slots) as u64;
+const NEXT_LINK_AT: u64 = offset_of!(NextRaw, next) as u64;
+const HEAD_LINK_AT: u64 = SIZE_AT + offset_of!(SizeRaw, next) as u64;
+const SECTORS_AT: u64 = SIZE_AT + offset_of!(SizeRaw, sectors) as u64;
+const VERSION_AT: u64 = offset_of!(HeadRaw, version) as u64;
+const BAND_AT: u64 = offset_of!(HeadRaw, sectors_per_band) as u64;
 
 /// The parsed first node, without its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +112,7 @@ impl HeaderPrefix {
                 LAYER,
                 format!("unsupported header version {version}: only {VERSION} is supported"),
             )
-            .at(4));
+            .at(VERSION_AT));
         }
         let sectors_per_band = raw.sectors_per_band.get();
         if sectors_per_band == 0 || sectors_per_band > MAX_SECTORS_PER_BAND {
@@ -113,7 +120,7 @@ impl HeaderPrefix {
                 "invalid band size of {sectors_per_band} sectors: expected 1 to \
                  {MAX_SECTORS_PER_BAND}"
             );
-            return Err(Error::corrupt(LAYER, 8, expected));
+            return Err(Error::corrupt(LAYER, BAND_AT, expected));
         }
         let sectors = match raw.size.sectors.get() {
             0 => u64::from(raw.size.sectors_low.get()),
@@ -123,7 +130,7 @@ impl HeaderPrefix {
         if sectors == 0 || sectors > i64::MAX as u64 / SECTOR {
             return Err(Error::corrupt(
                 LAYER,
-                0x1C,
+                SECTORS_AT,
                 format!("invalid disk size of {sectors} sectors"),
             ));
         }
@@ -131,7 +138,7 @@ impl HeaderPrefix {
             let limit = format!(
                 "disk of {sectors} sectors has too many bands of {sectors_per_band} sectors"
             );
-            return Err(Error::limit(LAYER, limit).at(0x1C));
+            return Err(Error::limit(LAYER, limit).at(SECTORS_AT));
         }
         let usual_flags = raw.flags.get() == FLAGS;
         Ok(Self {

@@ -4,7 +4,8 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{
-    BandIndex, HeadRaw, HeaderPrefix, Label, NODE, NextRaw, Slot, slot_at, slots_of,
+    BandIndex, FLAGS_AT, HeadRaw, HeaderPrefix, Label, NODE, NextRaw, SIZE_AT, Slot, slot_at,
+    slots_of,
 };
 use super::table::{MAX_SLOTS, Table};
 use super::{LAYER, SECTOR};
@@ -51,7 +52,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
     if !head.usual_flags {
         findings.report(
             Severity::Note,
-            Error::unsupported(LAYER, "unsupported flags in the header: expected 1").at(0xC),
+            Error::unsupported(LAYER, "unsupported flags in the header: expected 1").at(FLAGS_AT),
         )?;
     }
     if let Some(other) = head.other_sectors {
@@ -59,7 +60,7 @@ pub(super) fn load(file: &dyn BlockDevice, findings: &mut Findings<'_>) -> Resul
             "the header has {other} sectors here, and {} at byte 28, which count",
             head.sectors
         );
-        findings.report(Severity::Warning, Error::corrupt(LAYER, 0x10, message))?;
+        findings.report(Severity::Warning, Error::corrupt(LAYER, SIZE_AT, message))?;
     }
     let mut table = Table::blank(
         u64::from(head.sectors_per_band) * SECTOR,

@@ -5,8 +5,11 @@
 //! docs/formats/udif.md §3, §10.
 
 use plist::{Dictionary, Value};
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::base64_list::DecodedList;
+use super::layout::fork::{ForkHeaderRaw, ForkMapRaw, ForkReferenceRaw, ForkTypeRaw, NO_NAME};
 use super::mac_roman;
 use crate::container::property_list;
 use crate::size::narrow;
@@ -119,26 +122,31 @@ impl Resource {
 /// [`Kind::Corrupt`](crate::Kind) if a part is missing, [`Kind::Limit`](crate::Kind) above 32 MiB.
 pub fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     let fork = Fork(bytes);
-    let (data, map) = (fork.u32(0)?, fork.u32(4)?);
-    let (types, names) = (map + fork.u16(map + 24)?, map + fork.u16(map + 26)?);
+    let header = fork.structure::<ForkHeaderRaw>(0)?;
+    let (data, map_at) = (header.data_at.get() as usize, header.map_at.get() as usize);
+    let map = fork.structure::<ForkMapRaw>(map_at)?;
+    let types = map_at.saturating_add(map.types_at.get().into());
+    let names = map_at.saturating_add(map.names_at.get().into());
     let (mut resources, mut held) = (Vec::new(), 0);
     // Counts are stored minus one; 0xFFFF is none.
-    for n in 0..(fork.u16(types)? + 1) % 0x1_0000 {
-        let entry = types + 2 + 8 * n;
-        let kind = mac_roman::decode(fork.get(entry, 4)?);
-        let references = types + fork.u16(entry + 6)?;
-        for n in 0..fork.u16(entry + 4)? + 1 {
-            let reference = references + 12 * n;
-            let at = data + (fork.u32(reference + 4)? & 0xFF_FFFF);
-            let length = fork.u32(at)?;
+    let count = fork.structure::<U16>(types)?.get().wrapping_add(1);
+    for n in 0..usize::from(count) {
+        let entry =
+            fork.structure::<ForkTypeRaw>(element::<ForkTypeRaw>(types, size_of::<U16>(), n))?;
+        let kind = mac_roman::decode(&entry.kind);
+        let references = types.saturating_add(entry.references_at.get().into());
+        for n in 0..=usize::from(entry.last.get()) {
+            let at = element::<ForkReferenceRaw>(references, 0, n);
+            let reference = fork.structure::<ForkReferenceRaw>(at)?;
+            let [attributes, ..] = reference.place.to_bytes();
+            let at = data.saturating_add((reference.place.get() & MAX_DATA_OFFSET) as usize);
+            let length = fork.structure::<U32>(at)?.get() as usize;
             resources.push(Resource {
                 kind: kind.clone(),
-                id: narrow::<u16>(fork.u16(reference)?)
-                    .cast_signed()
-                    .to_string(),
-                name: fork.name(names, fork.u16(reference + 2)?)?,
-                attributes: format!("{:#06x}", fork.get(reference + 4, 1)?[0]),
-                data: fork.get(at + 4, length)?.to_vec(),
+                id: reference.id.to_string(),
+                name: fork.name(names, reference.name_at.get())?,
+                attributes: format!("{attributes:#06x}"),
+                data: fork.get(at + size_of::<U32>(), length)?.to_vec(),
                 cf_name: None,
             });
             // References may share data, but the copies need memory each.
@@ -154,10 +162,15 @@ pub fn from_fork(bytes: &[u8]) -> Result<Vec<Resource>> {
     Ok(resources)
 }
 
-/// Bytes before the data of a fork, of which 16 are the header.
+/// Returns the place of element `n` of an array that begins `head` bytes after `start`.
+fn element<T>(start: usize, head: usize, n: usize) -> usize {
+    start.saturating_add(head + n * size_of::<T>())
+}
+
+/// Bytes before the data of a fork: the header, and room for the system and for applications.
 const FORK_DATA: usize = 256;
-/// Bytes of the map before its types: a copy of the header, numbers of the system, and offsets.
-const FORK_TYPES: usize = 28;
+/// Largest offset of a resource in the data of a fork.
+const MAX_DATA_OFFSET: u32 = (1 << 24) - 1;
 
 /// Returns a resource fork of classic Mac OS with these resources, sorted by type.
 ///
@@ -178,11 +191,15 @@ pub fn to_fork(resources: &[Resource]) -> Result<Vec<u8>> {
     let word = |number: usize| u16::try_from(number).map_err(|_| limit());
     // Counts are stored minus one; 0xFFFF is none.
     types.extend(word(kinds.len())?.wrapping_sub(1).to_be_bytes());
+    let types_len = element::<ForkTypeRaw>(0, size_of::<U16>(), kinds.len());
     for kind in &kinds {
-        let code = mac_roman::encode(&kind[0].kind).filter(|code| code.len() == 4);
-        types.extend(code.ok_or_else(|| invalid(kind[0], "the type is not of four characters"))?);
-        types.extend(word(kind.len() - 1)?.to_be_bytes());
-        types.extend(word(2 + 8 * kinds.len() + references.len())?.to_be_bytes());
+        let code = mac_roman::encode(&kind[0].kind).and_then(|code| code.try_into().ok());
+        let entry = ForkTypeRaw {
+            kind: code.ok_or_else(|| invalid(kind[0], "the type is not of four characters"))?,
+            last: word(kind.len() - 1)?.into(),
+            references_at: word(types_len + references.len())?.into(),
+        };
+        types.extend(entry.as_bytes());
         for resource in *kind {
             let id: i16 = resource
                 .id
@@ -192,15 +209,19 @@ pub fn to_fork(resources: &[Resource]) -> Result<Vec<u8>> {
             let name = name.ok_or_else(|| invalid(resource, "the name cannot be stored"))?;
             let attributes = resource.attributes.trim_start_matches("0x");
             let attributes = u32::from_str_radix(attributes, 16).unwrap_or(0) & 0xFF;
-            let at = u32::try_from(data.len()).ok().filter(|at| *at < 1 << 24);
-            references.extend(id.to_be_bytes());
-            let name_at = match name.is_empty() {
-                true => 0xFFFF,
-                false => word(names.len())?,
+            let at = u32::try_from(data.len()).ok();
+            let at = at.filter(|at| *at <= MAX_DATA_OFFSET).ok_or_else(limit)?;
+            let reference = ForkReferenceRaw {
+                id: id.into(),
+                name_at: match name.is_empty() {
+                    true => NO_NAME,
+                    false => word(names.len())?,
+                }
+                .into(),
+                place: (attributes << 24 | at).into(),
+                handle: 0.into(),
             };
-            references.extend(name_at.to_be_bytes());
-            references.extend((attributes << 24 | at.ok_or_else(limit)?).to_be_bytes());
-            references.extend([0; 4]);
+            references.extend(reference.as_bytes());
             if !name.is_empty() {
                 names.push(narrow::<u8>(name.len()));
                 names.extend(name);
@@ -210,22 +231,30 @@ pub fn to_fork(resources: &[Resource]) -> Result<Vec<u8>> {
             data.extend(&resource.data);
         }
     }
-    let names_at = FORK_TYPES + types.len() + references.len();
-    let map_len = names_at + names.len();
-    let header = [FORK_DATA, FORK_DATA + data.len(), data.len(), map_len];
-    let mut fork = Vec::new();
-    for number in header {
-        fork.extend(u32::try_from(number).map_err(|_| limit())?.to_be_bytes());
-    }
-    let mut map = fork.clone();
-    map.resize(FORK_TYPES - 4, 0);
-    map.extend(word(FORK_TYPES)?.to_be_bytes());
-    map.extend(word(names_at)?.to_be_bytes());
+    let types_at = size_of::<ForkMapRaw>();
+    let names_at = types_at + types.len() + references.len();
+    let long = |number: usize| u32::try_from(number).map(U32::new).map_err(|_| limit());
+    let header = ForkHeaderRaw {
+        data_at: long(FORK_DATA)?,
+        map_at: long(FORK_DATA + data.len())?,
+        data_len: long(data.len())?,
+        map_len: long(names_at + names.len())?,
+    };
+    let mut fork = header.as_bytes().to_vec();
     fork.resize(FORK_DATA, 0);
+    let map = ForkMapRaw {
+        header,
+        next_map: 0.into(),
+        file: 0.into(),
+        attributes: 0.into(),
+        types_at: word(types_at)?.into(),
+        names_at: word(names_at)?.into(),
+    };
+    let map = map.as_bytes().to_vec();
     Ok([fork, data, map, types, references, names].concat())
 }
 
-/// Bounds-checked reader of big-endian numbers.
+/// Bounds-checked reader.
 struct Fork<'a>(&'a [u8]);
 
 impl Fork<'_> {
@@ -240,22 +269,22 @@ impl Fork<'_> {
         })
     }
 
-    fn u16(&self, at: usize) -> Result<usize> {
-        self.get(at, 2)
-            .map(|bytes| usize::from(bytes[0]) << 8 | usize::from(bytes[1]))
-    }
-
-    fn u32(&self, at: usize) -> Result<usize> {
-        Ok(self.u16(at)? << 16 | self.u16(at + 2)?)
+    fn structure<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+        &self,
+        at: usize,
+    ) -> Result<&T> {
+        let bytes = self.get(at, size_of::<T>())?;
+        T::ref_from_bytes(bytes).map_err(|_| Error::corrupt(LAYER, at as u64, "unreadable"))
     }
 
     /// Returns a name by its offset in the list of names; 0xFFFF is none.
-    fn name(&self, names: usize, offset: usize) -> Result<String> {
-        if offset == 0xFFFF {
+    fn name(&self, names: usize, offset: u16) -> Result<String> {
+        if offset == NO_NAME {
             return Ok(String::new());
         }
-        let length = usize::from(self.get(names + offset, 1)?[0]);
-        Ok(mac_roman::decode(self.get(names + offset + 1, length)?))
+        let at = names.saturating_add(offset.into());
+        let [length] = *self.structure::<[u8; 1]>(at)?;
+        Ok(mac_roman::decode(self.get(at + 1, length.into())?))
     }
 }
 

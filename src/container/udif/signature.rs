@@ -7,7 +7,11 @@ use std::ops::Range;
 
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha384};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
+use super::layout::signature::{
+    BlobIndexRaw, BlobRaw, CodeDirectoryRaw, LaterFieldsRaw, SuperBlobRaw,
+};
 use super::layout::{KOLY_SIZE, koly_field};
 use super::{BlockDevice, BlockDeviceExt, Udif};
 use crate::progress::Progress;
@@ -34,8 +38,6 @@ const SLOT_TRAILER: u32 = 6;
 /// Versions of the directory since which a field exists.
 const WITH_TEAM: u32 = 0x2_0200;
 const WITH_LONG_LIMIT: u32 = 0x2_0300;
-/// Length of the header of a blob: magic and length.
-const HEADER: usize = 8;
 
 /// The contents of a code signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,10 +180,11 @@ impl Udif {
 impl CodeSignature {
     /// Parses the signature that begins at `start` of its file.
     fn parse(bytes: &[u8], start: u64) -> Result<Self> {
-        if number(bytes, 0)? != MAGIC_SUPER_BLOB {
+        let (head, _) = structure::<SuperBlobRaw>(bytes, 0)?;
+        if head.head.magic != MAGIC_SUPER_BLOB {
             return Err(invalid("unknown magic number"));
         }
-        let count = number(bytes, 8)?;
+        let count = head.count.get();
         if count > MAX_BLOBS {
             return Err(invalid(format!("{count} blobs")));
         }
@@ -194,21 +197,24 @@ impl CodeSignature {
             directories: Vec::new(),
         };
         let mut kinds = Vec::new();
-        for at in (0..count as usize).map(|index| 12 + 8 * index) {
-            let (kind, offset) = (number(bytes, at)?, number(bytes, at + 4)? as usize);
+        for index in 0..count as usize {
+            let at = size_of::<SuperBlobRaw>() + index * size_of::<BlobIndexRaw>();
+            let (entry, _) = structure::<BlobIndexRaw>(bytes, at)?;
+            let (kind, offset) = (entry.kind.get(), entry.offset.get() as usize);
             // Each directory takes a pass over the file.
             if kinds.contains(&kind) {
                 return Err(invalid(format!("two blobs of kind {kind:#x}")));
             }
             kinds.push(kind);
-            let len = number(bytes, offset.saturating_add(4))? as usize;
+            let (head, _) = structure::<BlobRaw>(bytes, offset)?;
+            let len = head.len.get() as usize;
             let blob = part(bytes, offset, len)?;
             if kind == SLOT_DIRECTORY || SLOTS_ALTERNATE.contains(&kind) {
                 signature.directories.push(Directory::parse(blob, start)?);
             } else if kind == SLOT_CMS {
-                signature.certified = len > HEADER;
+                signature.certified = len > size_of::<BlobRaw>();
             } else if kind == SLOT_TICKET {
-                signature.ticket = len > HEADER;
+                signature.ticket = len > size_of::<BlobRaw>();
             }
         }
         let Some(first) = signature.directories.first() else {
@@ -225,33 +231,35 @@ impl CodeSignature {
 
 impl Directory {
     fn parse(blob: &[u8], start: u64) -> Result<Self> {
-        if number(blob, 0)? != MAGIC_DIRECTORY {
+        let (head, rest) = structure::<CodeDirectoryRaw>(blob, 0)?;
+        if head.head.magic != MAGIC_DIRECTORY {
             return Err(invalid("a code directory has an unknown magic number"));
         }
-        let version = number(blob, 8)?;
-        let (hashes_at, name_at) = (number(blob, 16)? as usize, number(blob, 20)?);
-        let (special, count) = (number(blob, 24)?, number(blob, 28)?);
-        let [len, kind, _, log] = *part(blob, 36, 4)? else {
-            return Err(invalid("a code directory is too short"));
+        let version = head.version.get();
+        let hashes_at = head.hashes_at.get() as usize;
+        let (special, count) = (head.special_slots.get(), head.pages.get());
+        let hash = HashKind::of(head.hash_kind)?;
+        if usize::from(head.hash_len) != hash.len() {
+            return Err(invalid(format!("a hash of {} bytes", head.hash_len)));
+        }
+        let later = || structure::<LaterFieldsRaw>(rest, 0).map(|(fields, _)| fields);
+        let limit = match version >= WITH_LONG_LIMIT {
+            true => later()?.long_limit.get(),
+            false => 0,
         };
-        let hash = HashKind::of(kind)?;
-        if usize::from(len) != hash.len() {
-            return Err(invalid(format!("a hash of {len} bytes")));
-        }
-        let mut limit = u64::from(number(blob, 32)?);
-        if version >= WITH_LONG_LIMIT {
-            let long = u64::from(number(blob, 56)?) << 32 | u64::from(number(blob, 60)?);
-            limit = if long == 0 { limit } else { long };
-        }
+        let limit = match limit {
+            0 => u64::from(head.limit.get()),
+            long => long,
+        };
         if limit > start || limit == 0 {
             return Err(invalid(format!(
                 "{limit} bytes are signed, before byte {start}"
             )));
         }
-        let page = match log {
+        let page = match head.page_log {
             0 => limit,
-            9..=32 => 1 << log,
-            _ => return Err(invalid(format!("a page of 2^{log} bytes"))),
+            log @ 9..=32 => 1 << log,
+            log => return Err(invalid(format!("a page of 2^{log} bytes"))),
         };
         if limit.div_ceil(page) != u64::from(count) {
             return Err(invalid(format!("{count} pages for {limit} bytes")));
@@ -281,11 +289,11 @@ impl Directory {
             false => None,
         };
         let team_at = match version >= WITH_TEAM {
-            true => number(blob, 48)?,
+            true => later()?.team_at.get(),
             false => 0,
         };
         Ok(Self {
-            identifier: text(blob, name_at)?,
+            identifier: text(blob, head.identifier_at.get())?,
             team: match team_at {
                 0 => None,
                 at => Some(text(blob, at)?),
@@ -336,11 +344,13 @@ fn part(bytes: &[u8], at: usize, len: usize) -> Result<&[u8]> {
         .ok_or_else(|| invalid("a field is outside of its blob"))
 }
 
-fn number(bytes: &[u8], at: usize) -> Result<u32> {
-    let field = part(bytes, at, 4)?;
-    Ok(field
-        .iter()
-        .fold(0, |number, byte| number << 8 | u32::from(*byte)))
+/// Returns the structure at `at`, and what follows it.
+fn structure<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    bytes: &[u8],
+    at: usize,
+) -> Result<(&T, &[u8])> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    T::ref_from_prefix(rest).map_err(|_| invalid("a structure is outside of its blob"))
 }
 
 /// Returns the text that ends with a zero byte.

@@ -1,6 +1,7 @@
 //! Check of a GPT: block 0, each of the two copies, and their agreement.
 
 use std::collections::BTreeSet;
+use std::mem::offset_of;
 
 use uuid::Uuid;
 
@@ -11,17 +12,17 @@ use crate::device::BlockDevice;
 use crate::error::Place;
 use crate::partition::Map;
 use crate::partition::kind::PROTECTIVE;
-use crate::partition::layout::{MbrEntryRaw, MbrRaw};
+use crate::partition::layout::{GptHeaderRaw, MbrEntryRaw, MbrRaw};
 use crate::problem::{Problems, Severity};
 use crate::{Error, Kind, Result};
 
 const MBR: &str = "protective mbr";
 
 /// Offset of the entries in block 0.
-const ENTRIES_AT: u64 = 0x1be;
+const ENTRIES_AT: u64 = offset_of!(MbrRaw, entries) as u64;
 
 /// Offset of the other header's location in a header.
-const ALTERNATE_LBA_AT: u64 = 0x20;
+const ALTERNATE_LBA_AT: u64 = offset_of!(GptHeaderRaw, alternate_lba) as u64;
 
 /// Adds every problem of the GPT of `disk` and returns its map, read from the better copy; `None`
 /// if the disk has no GPT. `mbr` is block 0.

@@ -1,6 +1,5 @@
 //! `bandsaw create`: new images, blank or filled from a folder or an archive.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,9 @@ use std::str::FromStr;
 use bandsaw::crypt::Encryption;
 use bandsaw::fs::Timestamp;
 use bandsaw::ops::compress::FileReport;
-use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, stream};
+use bandsaw::ops::create::{
+    CreateOptions, Layout, NewVolume, Source, create, default_volume_name, stream,
+};
 use bandsaw::ops::format::{DefaultFormat, FormatRequirements, NewFormat};
 use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
@@ -380,7 +381,10 @@ impl Create {
         };
         Ok(Some(NewVolume {
             layout: self.layout.unwrap_or(format.usual_layout()),
-            name: self.volname.clone().unwrap_or_else(|| self.default_name()),
+            name: self
+                .volname
+                .clone()
+                .unwrap_or_else(|| default_volume_name(self.from.as_deref())),
             format,
             block_size: self
                 .block_size
@@ -424,25 +428,6 @@ impl Create {
             }
             Some(_) => Ok(Source::TarStream(Box::new(io::stdin()))),
         }
-    }
-
-    /// Returns the default name, as hdiutil has it: that of the folder (or of the archive without
-    /// its extension), or `untitled`.
-    fn default_name(&self) -> String {
-        let source = self
-            .from
-            .as_deref()
-            .and_then(|source| source.canonicalize().ok());
-        let name = source.as_deref().and_then(|source| {
-            if source.is_dir() {
-                source.file_name()
-            } else {
-                source.file_stem()
-            }
-        });
-        name.and_then(OsStr::to_str)
-            .unwrap_or("untitled")
-            .to_owned()
     }
 
     fn advise(&self, error: Error) -> Failure {

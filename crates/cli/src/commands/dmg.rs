@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
 use bandsaw::container::udif::{Resource, license};
-use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, UNTITLED, create};
 use bandsaw::ops::finder::{Background, Window};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
@@ -108,9 +108,6 @@ pub(crate) struct Dmg {
     overwrite: bool,
 }
 
-/// The default level: an image for distribution is compressed once and downloaded often.
-const LEVEL: u8 = 9;
-
 impl Dmg {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let mut recipe = self
@@ -126,9 +123,8 @@ impl Dmg {
         let target = self.output.clone().or(recipe.output.take());
         let target = target
             .ok_or_else(|| Failure::usage("--output", "the target is missing; use -o FILE"))?;
-        let format = self.format.or(recipe.format).unwrap_or(Format::Udzo);
         let bar = Bar::new(output);
-        let options = self.options(recipe, format, output)?;
+        let options = self.options(recipe, output)?;
         let made = create(&target, options, &bar).map_err(|error| self.advise(error))?;
         let report = image_report::of_image(&made.image, &bar)?;
         drop(bar);
@@ -136,17 +132,15 @@ impl Dmg {
         output.done(&report, |out| info_text::write(&report, output, out))
     }
 
-    fn options(&self, recipe: Recipe, format: Format, output: &Output) -> Outcome<CreateOptions> {
-        let level = self.level.or(recipe.level);
-        if level.is_some() && !format.has_levels() {
+    fn options(&self, recipe: Recipe, output: &Output) -> Outcome<CreateOptions> {
+        let level = self.level.or(recipe.level).map(Level::new).transpose()?;
+        let chosen = CreateOptions::for_distribution(self.format.or(recipe.format), level);
+        if level.is_some() && chosen.level.is_none() {
+            let format = chosen.format;
             output.warn(&format!(
                 "{format} has no compression levels; only udzo has"
             ));
         }
-        let level = format
-            .has_levels()
-            .then(|| Level::new(level.unwrap_or(LEVEL)))
-            .transpose()?;
         let name = self
             .volname
             .clone()
@@ -167,21 +161,19 @@ impl Dmg {
             );
         }
         Ok(CreateOptions {
-            format,
             len: self.size.or(recipe.size),
-            level,
             overwrite: self.overwrite,
             epoch: epoch()?,
             resources: license.map_or_else(|| Ok(Vec::new()), resources_of)?,
             volume: Some(NewVolume {
                 layout: Layout::Gptspud,
-                name: name.unwrap_or_else(|| "untitled".to_owned()),
+                name: name.unwrap_or_else(|| UNTITLED.to_owned()),
                 format: self.fs.or(recipe.fs).unwrap_or_default(),
                 block_size: None,
                 source: Source::Items(self.items(recipe.items)?),
             }),
             look: Some(look),
-            ..CreateOptions::default()
+            ..chosen
         })
     }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use bandsaw::address::ImagePath;
+use bandsaw::ops::create::UNTITLED;
 use bandsaw::ops::format::{DefaultFormat, FormatOptions, Formatted, NewFormat, format};
 use bandsaw::{Error, Kind, size};
 use clap::{Args, ValueHint};
@@ -47,7 +48,7 @@ pub(crate) struct Format {
     #[arg(long, value_name = "FS")]
     fs: Option<NewFormat>,
     /// Set the name of the volume
-    #[arg(long, value_name = "NAME", default_value = "untitled")]
+    #[arg(long, value_name = "NAME", default_value = UNTITLED)]
     volname: String,
     /// Set the allocation block size, a power of two from 512
     ///

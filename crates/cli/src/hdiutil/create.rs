@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bandsaw::container::Format;
 use bandsaw::crypt::Encryption;
-use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, default_volume_name};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::ops::import::Item;
 
@@ -165,21 +165,10 @@ fn volume(call: &Call, sources: &[&str]) -> Outcome<Option<NewVolume>> {
         };
     }
     let format = call.value("fs").map_or(Ok(NewFormat::Apfs), str::parse)?;
-    let of_source = || {
-        Some(
-            Path::new(sources.first()?)
-                .canonicalize()
-                .ok()?
-                .file_name()?
-                .to_str()?
-                .to_owned(),
-        )
-    };
-    let name = call
-        .value("volname")
-        .map(str::to_owned)
-        .or_else(of_source)
-        .unwrap_or_else(|| "untitled".to_owned());
+    let name = call.value("volname").map_or_else(
+        || default_volume_name(sources.first().map(Path::new)),
+        str::to_owned,
+    );
     let source = match sources {
         [] => Source::Empty,
         [one] => Source::Items(vec![item(one, true)?]),

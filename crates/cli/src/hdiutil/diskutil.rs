@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use bandsaw::container::Format;
+use bandsaw::ops::create::UNTITLED;
 use bandsaw::ops::resize::limits;
 use bandsaw::size;
 
@@ -127,7 +128,7 @@ fn create(call: &Call) -> Outcome {
                 .value("size")
                 .ok_or_else(|| usage("--size is required".to_owned()))?;
             let fs: FileSystemArg = call.value("fs").unwrap_or("APFS").parse()?;
-            let name = || call.value("volumeName").unwrap_or("untitled").to_owned();
+            let name = || call.value("volumeName").unwrap_or(UNTITLED).to_owned();
             Create {
                 image: path.into(),
                 size: Some(bytes(size)?),

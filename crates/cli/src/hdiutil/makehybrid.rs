@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bandsaw::container::Format;
-use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create};
+use bandsaw::ops::create::{CreateOptions, Layout, NewVolume, Source, create, default_volume_name};
 use bandsaw::ops::format::NewFormat;
 use bandsaw::{Error, Kind};
 
@@ -85,15 +85,9 @@ fn run(call: &Call) -> Outcome {
         path.set_extension(if is_iso { "iso" } else { "dmg" });
     }
     let folder = Path::new(call.image());
-    let of_folder = folder
-        .canonicalize()
-        .ok()
-        .and_then(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
     let name = call
         .value("default-volume-name")
-        .map(str::to_owned)
-        .or(of_folder)
-        .unwrap_or_else(|| "untitled".to_owned());
+        .map_or_else(|| default_volume_name(Some(folder)), str::to_owned);
     if is_iso {
         iso(call, &path, &name)?
     } else {

@@ -9,6 +9,8 @@ pub struct Level(u8);
 impl Level {
     /// Level 1.
     pub const FASTEST: Self = Self(1);
+    /// Level 9.
+    pub const SMALLEST: Self = Self(9);
 
     /// Returns the level `level`, which must be 1 to 9.
     pub fn new(level: u8) -> Result<Self> {

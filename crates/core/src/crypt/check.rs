@@ -6,8 +6,8 @@ use zerocopy::FromBytes;
 
 use super::entry::Content;
 use super::layout::{
-    DirectoryRaw, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, PASSPHRASE, PUBLIC_KEY,
-    TRAILER_SIZE, Trailer, TrailerRaw,
+    DirectoryRaw, ENTRIES_AT, HEADER_SIZE, Header, HeaderRaw, MAGIC_V1, MAGIC_V2, PASSPHRASE,
+    PUBLIC_KEY, TRAILER_SIZE, Trailer, TrailerRaw,
 };
 use crate::device::{BlockDevice, BlockDeviceExt};
 use crate::problem::{Problems, Severity};
@@ -84,7 +84,7 @@ fn check_v2(file: &dyn BlockDevice, len: u64, problems: &mut Problems) -> Result
             "none of the {} key entries can unlock the image",
             header.entries
         );
-        problems.add(Severity::Damage, Error::corrupt(LAYER, 0x48, none));
+        problems.add(Severity::Damage, Error::corrupt(LAYER, ENTRIES_AT, none));
     }
     let end = header
         .data_offset

@@ -107,3 +107,6 @@ pub(crate) struct MapRaw {
     /*46*/ pub(crate) handle: big_endian::U32,
 }
 const _: () = assert!(size_of::<MapRaw>() == 50);
+
+/// Value of [`MapRaw::name_at`] of a resource without a name.
+pub(crate) const NO_NAME: u16 = 0xFFFF;

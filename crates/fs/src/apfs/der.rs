@@ -2,6 +2,23 @@
 
 use bandsaw_core::size::narrow;
 
+/// Tags of the elements of a wrapped key: `whole` has a MAC and `wrapped`, which has the fields after it.
+///
+/// Source: sgan81/apfs-fuse, ApfsLib/KeyMgmt.cpp (docs/formats/apfs.md §11.3).
+pub(super) mod tag {
+    pub(in crate::apfs) const WHOLE: u8 = 0x30;
+    pub(in crate::apfs) const MAC: u8 = 0x81;
+    pub(in crate::apfs) const MAC_SALT: u8 = 0x82;
+    pub(in crate::apfs) const WRAPPED: u8 = 0xA3;
+    /// First field of both structures; 0.
+    pub(in crate::apfs) const VERSION: u8 = 0x80;
+    pub(in crate::apfs) const UUID: u8 = 0x81;
+    pub(in crate::apfs) const FLAGS: u8 = 0x82;
+    pub(in crate::apfs) const KEY: u8 = 0x83;
+    pub(in crate::apfs) const ITERATIONS: u8 = 0x84;
+    pub(in crate::apfs) const SALT: u8 = 0x85;
+}
+
 /// An element: its tag, its contents, and its full encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element<'a> {

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use zeroize::Zeroizing;
 
 use super::container::Container;
-use super::der;
+use super::der::{self, tag};
 use super::layout::{
     KeybagEntry, ObjectRaw, PERSONAL_RECOVERY_KEY, Paddr, PrangeRaw, VolumeRaw, keybag_entries,
     keybag_tag, object_type, verify,
@@ -44,17 +44,17 @@ struct Blob {
 impl Blob {
     /// Parses the blob of a keybag entry; `None` if it is invalid.
     fn parse(data: &[u8]) -> Option<Self> {
-        let (outer, _) = der::first(data).filter(|(element, _)| element.tag == 0x30)?;
-        let inner = der::find(outer.content, 0xA3)?.content;
-        let field = |tag| der::find(inner, tag).map(|element| element.content);
-        let derivation = match (field(0x84), field(0x85)) {
+        let (outer, _) = der::first(data).filter(|(element, _)| element.tag == tag::WHOLE)?;
+        let inner = der::find(outer.content, tag::WRAPPED)?.content;
+        let field = |number| der::find(inner, number).map(|element| element.content);
+        let derivation = match (field(tag::ITERATIONS), field(tag::SALT)) {
             (Some(iterations), Some(salt)) => Some((der::integer(iterations)?, salt.to_vec())),
             _ => None,
         };
         Some(Self {
-            uuid: field(0x81)?.try_into().ok()?,
-            flags: u32::from_le_bytes(*field(0x82)?.first_chunk()?),
-            wrapped: field(0x83)?.to_vec(),
+            uuid: field(tag::UUID)?.try_into().ok()?,
+            flags: u32::from_le_bytes(*field(tag::FLAGS)?.first_chunk()?),
+            wrapped: field(tag::KEY)?.to_vec(),
             derivation,
         })
     }

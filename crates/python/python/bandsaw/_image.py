@@ -544,12 +544,13 @@ def create(
         size: The length of the disk in bytes. It may be left out if files are given.
         format: The format, by hdiutil's code.
         source: A folder or tar archive with the files of the volume.
-        fs: The file system: `apfs` (default), `hfs+`, `hfs+j`, ... The disk is blank without this, a source and a name.
-        volname: The name of the volume.
+        fs: The file system: `apfs` (default, where it fits), `hfs+`, `hfs+j`, ... The disk is blank without this, a
+            source and a name.
+        volname: The name of the volume. The default is the name of the folder or archive, or `untitled`.
         volumes: Names of further, empty volumes of an APFS container.
         layout: The partition layout: `gptspud` (default), `spud`, `mbrspud` or `none`.
         block_size: Bytes of an allocation block of the volume.
-        band_size: Bytes of a band.
+        band_size: Bytes of a band, a multiple of 4096 in sparse bundles.
         sector_size: Bytes of a sector: 512 or 4096.
         level: The level of UDZO, 1 to 9.
         passphrase: Encrypts the image.
@@ -566,12 +567,9 @@ def create(
     """
     volume: dict[str, Any] | None = None
     if source is not None or fs is not None or volname is not None or volumes:
-        default = "untitled"
-        if source is not None:
-            default = os.path.splitext(os.path.basename(os.path.abspath(source)))[0] or default
         volume = {
-            "name": default if volname is None else volname,
-            "fs": "apfs" if fs is None else fs,
+            "name": volname,
+            "fs": fs,
             "layout": layout,
             "block_size": block_size,
             "source": None if source is None else os.fspath(source),

@@ -183,14 +183,13 @@ def _build(filename: str, volume_name: str | None, settings: dict[str, Any], ove
         raise Invalid("the name of the volume is missing")
     from ._image import _epoch
 
-    format = settings.get("format") or "UDZO"
     _bandsaw.build_dmg(
         filename,
         name=name,
-        format=format,
+        format=settings.get("format"),
         fs=settings.get("filesystem"),
         size=_size(settings.get("size")),
-        level=settings.get("compression_level") or (9 if str(format).upper() == "UDZO" else None),
+        level=settings.get("compression_level") or None,
         overwrite=overwrite,
         items=items,
         look=look,

@@ -1,6 +1,8 @@
 //! On-disk structures of a UDIF file: trailer, block tables, and their checksums. All integers are
 //! big-endian. Source: docs/formats/udif.md.
 
+pub(super) mod fork;
+pub(super) mod signature;
 mod table;
 mod trailer;
 

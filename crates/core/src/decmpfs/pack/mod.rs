@@ -2,12 +2,13 @@
 //! into the resource fork.
 
 use std::fmt;
+use std::mem::offset_of;
 
 use rayon::prelude::*;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    EntryRaw, HeaderRaw, MAX_ATTRIBUTE, MapRaw, RESOURCES, ResourceForkRaw, ResourceRaw,
+    EntryRaw, HeaderRaw, MAX_ATTRIBUTE, MapRaw, NO_NAME, RESOURCES, ResourceForkRaw, ResourceRaw,
 };
 use super::pack_options::PackOptions;
 use super::{CHUNK, Compression, LAYER, Method, Place, chunk};
@@ -259,12 +260,13 @@ impl ChunkTable {
             return Vec::new();
         }
         MapRaw {
-            types_at: 0x1C.into(),
+            types_at: narrow::<u16>(offset_of!(MapRaw, last_type)).into(),
             names_at: narrow::<u16>(size_of::<MapRaw>()).into(),
             kind: *b"cmpf",
-            references_at: 0x0A.into(),
+            references_at: narrow::<u16>(offset_of!(MapRaw, id) - offset_of!(MapRaw, last_type))
+                .into(),
             id: 1.into(),
-            name_at: 0xFFFF.into(),
+            name_at: NO_NAME.into(),
             ..MapRaw::new_zeroed()
         }
         .as_bytes()

@@ -12,7 +12,7 @@ use super::node::put;
 use super::{BLOCK_SIZE, LAYER, XID};
 use crate::VolumeEncryption;
 use crate::apfs::cipher::VolumeCipher;
-use crate::apfs::der;
+use crate::apfs::der::{self, tag};
 use crate::apfs::layout::{
     KEYBAG_VERSION, KeybagEntry, KeybagRaw, ObjectRaw, Oid, PERSONAL_RECOVERY_KEY, Paddr,
     PrangeRaw, keybag_tag, object_type, put_keybag_entries, store_checksum,
@@ -185,25 +185,25 @@ fn blob(
     let mut info = [0; 8];
     info[4] = holds as u8;
     let mut inner = Vec::new();
-    der::put(0x80, &[0], &mut inner);
-    der::put(0x81, uuid.as_bytes(), &mut inner);
-    der::put(0x82, &info, &mut inner);
-    der::put(0x83, &wrapped, &mut inner);
+    der::put(tag::VERSION, &[0], &mut inner);
+    der::put(tag::UUID, uuid.as_bytes(), &mut inner);
+    der::put(tag::FLAGS, &info, &mut inner);
+    der::put(tag::KEY, &wrapped, &mut inner);
     if let Some((iterations, salt)) = derivation {
-        der::put(0x84, &der::integer_bytes(iterations), &mut inner);
-        der::put(0x85, &salt, &mut inner);
+        der::put(tag::ITERATIONS, &der::integer_bytes(iterations), &mut inner);
+        der::put(tag::SALT, &salt, &mut inner);
     }
     let mut element = Vec::new();
-    der::put(0xA3, &inner, &mut element);
+    der::put(tag::WRAPPED, &inner, &mut element);
     let mut salt = [0; 8];
     random(&mut salt)?;
     let mut content = Vec::new();
-    der::put(0x80, &[0], &mut content);
-    der::put(0x81, &mac(&salt, &element), &mut content);
-    der::put(0x82, &salt, &mut content);
+    der::put(tag::VERSION, &[0], &mut content);
+    der::put(tag::MAC, &mac(&salt, &element), &mut content);
+    der::put(tag::MAC_SALT, &salt, &mut content);
     content.extend_from_slice(&element);
     let mut whole = Vec::new();
-    der::put(0x30, &content, &mut whole);
+    der::put(tag::WHOLE, &content, &mut whole);
     Ok(whole)
 }
 
