@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::LAYER;
 
 /// Maximum length in bytes: a list of some ten million files.
-const MAX_LEN: u64 = 4 << 30;
+pub(crate) const MAX_LEN: u64 = 4 << 30;
 
 /// A document that was read.
 #[derive(Debug)]

@@ -99,7 +99,7 @@ pub fn part_path(first: &Path, number: u32) -> Option<PathBuf> {
     let number = number - 100;
     let letters = [number / 676, number / 26 % 26, number % 26];
     let [one, two, three] = [
-        u32::from(letter) - u32::from(base) + letters[0],
+        u32::from(letter).checked_sub(base.into())? + letters[0],
         letters[1],
         letters[2],
     ];
@@ -381,6 +381,7 @@ mod tests {
         }
         assert_eq!(name("a.e01", 100).as_deref(), Some("a.eaa"));
         assert_eq!(name("a", 2), None);
+        assert_eq!(name("a.001", 100), None);
     }
 
     /// The example of RFC 1950 and catalogs.

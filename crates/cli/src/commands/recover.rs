@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bandsaw::fs::{DateTime, FileKind, RecoveredFile, Timestamp};
+use bandsaw::fs::{Certainty, DateTime, FileKind, RecoveredFile, Timestamp};
 use bandsaw::open::Image;
 use bandsaw::ops::describe::ErrorInfo;
 use bandsaw::store::FileMode;
@@ -389,11 +389,11 @@ impl RecoverySink for Found<'_> {
         file: RecoveredFile,
         mut entry: FileEntry,
     ) -> Result<()> {
-        match entry.certainty {
-            "whole" => self.counts.whole += 1,
-            "existing" => self.counts.existing += 1,
-            "partial" => self.counts.partial += 1,
-            _ => self.counts.name_only += 1,
+        match file.certainty {
+            Certainty::Whole => self.counts.whole += 1,
+            Certainty::Existing => self.counts.existing += 1,
+            Certainty::Partial => self.counts.partial += 1,
+            Certainty::NameOnly => self.counts.name_only += 1,
         }
         let folder = match (&volume.name, self.has_folders) {
             (_, false) => String::new(),

@@ -120,7 +120,9 @@ pub(super) fn kind(mount: &Mount) -> &'static str {
         "msdos"
     } else if mount.format == "exFAT" {
         "exfat"
-    } else {
+    } else if mount.format.starts_with("APFS") {
         "apfs"
+    } else {
+        "unknown"
     }
 }

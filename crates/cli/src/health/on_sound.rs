@@ -63,8 +63,7 @@ pub(crate) fn run_if_changed(path: &Path, command: &[String], now: Timestamp) ->
     }
     let shown = path.display().to_string();
     let time = rfc3339(now).replace(':', "");
-    let filled = |word: &String| word.replace("{bundle}", &shown).replace("{time}", &time);
-    let mut words = command.iter().map(filled);
+    let mut words = command.iter().map(|word| filled(word, &shown, &time));
     let program = words.next().unwrap_or_default();
     let failed = |source| Error::io(LAYER, "run", source).in_file(&program);
     let mut child = Command::new(&program);
@@ -89,4 +88,24 @@ pub(crate) fn run_if_changed(path: &Path, command: &[String], now: Timestamp) ->
         let _ = cache.write(NAME, &bytes);
     }
     Ok(())
+}
+
+/// Returns an argument with the path of the bundle and the time in it. A path with `{time}` in it stays as it is.
+fn filled(word: &str, bundle: &str, time: &str) -> String {
+    let parts = word
+        .split("{bundle}")
+        .map(|part| part.replace("{time}", time));
+    parts.collect::<Vec<_>>().join(bundle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_in_a_path_stay_as_they_are() {
+        let path = "/share/{time}/{bundle}.sparsebundle";
+        let word = filled("zfs@{time}={bundle}", path, "now");
+        assert_eq!(word, format!("zfs@now={path}"));
+    }
 }

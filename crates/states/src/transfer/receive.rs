@@ -152,6 +152,9 @@ fn header(input: &mut dyn Read) -> Result<Header> {
     let mut length = [0; 8];
     read(input, &mut length)?;
     let length = u64::from_le_bytes(length);
+    if length > sealed::MAX_LEN {
+        return Err(damaged("the header is longer than any list of files"));
+    }
     // Grows with what arrives.
     let mut bytes = Vec::new();
     let read = input.take(length).read_to_end(&mut bytes);
@@ -453,8 +456,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut long = MAGIC.to_vec();
         long.extend(u64::MAX.to_le_bytes());
-        long.extend(b"{}");
-        let error = receive(folder.path(), &mut &long[..], &Silent).unwrap_err();
+        // Without an end: the length is refused before anything is read.
+        let mut endless = (&long[..]).chain(io::repeat(b' '));
+        let error = receive(folder.path(), &mut endless, &Silent).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
         let other = receive(
             folder.path(),
