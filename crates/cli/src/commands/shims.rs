@@ -62,7 +62,7 @@ impl Shims {
                 }
             }
             Verb::List(ListShims {}) => {
-                for shim in &SHIMS {
+                for shim in SHIMS {
                     writeln!(out, "{:12} {}", shim.name, shim.says)?;
                 }
             }
