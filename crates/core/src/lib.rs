@@ -13,6 +13,7 @@
 )]
 
 pub mod codec;
+pub mod crc32c;
 pub mod crypt;
 pub mod decision;
 pub mod decmpfs;

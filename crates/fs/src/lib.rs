@@ -20,7 +20,6 @@ mod build;
 mod change;
 mod clusters;
 pub mod core_storage;
-mod crc32c;
 pub mod exfat;
 mod extent_device;
 pub mod fat;

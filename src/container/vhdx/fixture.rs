@@ -8,7 +8,7 @@ use super::layout::{
     MetadataRaw, MetadataTableRaw, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw,
     TABLE_SIZE, VhdxHeaderRaw,
 };
-use super::{MIB, crc32c};
+use super::{MIB, checksum};
 use crate::size::{narrow, to_usize};
 
 const METADATA_AT: u64 = MIB;
@@ -101,7 +101,7 @@ pub fn reseal(file: &mut [u8]) {
         .chain(REGION_TABLES.map(|at| (at, TABLE_SIZE)));
     for (at, len) in places {
         if let Some(bytes) = file.get_mut(to_usize(at)..to_usize(at) + len) {
-            let sum = crc32c(bytes);
+            let sum = checksum(bytes);
             bytes[4..8].copy_from_slice(&sum.to_le_bytes());
         }
     }

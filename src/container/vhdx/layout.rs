@@ -1,5 +1,6 @@
 //! On-disk structures of VHDX. Little-endian.
 
+use std::mem::offset_of;
 use std::ops::RangeInclusive;
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -38,6 +39,10 @@ pub(super) struct VhdxHeaderRaw {
     /*48*/ pub(super) log_offset: U64,
 }
 const _: () = assert!(size_of::<VhdxHeaderRaw>() == 80);
+
+/// Offset of the checksum in a header and in a region table.
+pub(super) const CHECKSUM_AT: usize = offset_of!(VhdxHeaderRaw, checksum);
+const _: () = assert!(offset_of!(RegionTableRaw, checksum) == CHECKSUM_AT);
 
 /// The header of a region table; entries follow.
 ///

@@ -7,14 +7,15 @@ mod layout;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bandsaw_core::crc32c::crc32c;
 use zerocopy::FromBytes;
 
 use self::layout::{
-    BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_RESERVED, BLOCK_STATE, BLOCK_ZERO, DISK_ID, DISK_SIZE,
-    FILE_MAGIC, FILE_PARAMETERS, HAS_PARENT, HEADER_SIGNATURE, HEADER_SIZE, HEADERS,
-    LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE, MetadataRaw, MetadataTableRaw,
-    OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw,
-    TABLE_SIZE, VhdxHeaderRaw,
+    BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_RESERVED, BLOCK_STATE, BLOCK_ZERO, CHECKSUM_AT,
+    DISK_ID, DISK_SIZE, FILE_MAGIC, FILE_PARAMETERS, HAS_PARENT, HEADER_SIGNATURE, HEADER_SIZE,
+    HEADERS, LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE, MetadataRaw,
+    MetadataTableRaw, OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_SIGNATURE, REGION_TABLES, RegionRaw,
+    RegionTableRaw, TABLE_SIZE, VhdxHeaderRaw,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -57,15 +58,12 @@ fn damaged(at: u64, message: impl Into<String>) -> Error {
     Error::corrupt(LAYER, at, message.into())
 }
 
-/// Returns the CRC-32C of `bytes` with the field of the checksum, at byte 4, as zeros.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let zeroed = bytes.iter().enumerate();
-    let bytes = zeroed.map(|(at, byte)| if (4..8).contains(&at) { 0 } else { *byte });
-    !bytes.fold(u32::MAX, |sum, byte| {
-        (0..8).fold(sum ^ u32::from(byte), |sum, _| {
-            sum >> 1 ^ if sum & 1 != 0 { 0x82F6_3B78 } else { 0 }
-        })
-    })
+/// Returns the CRC-32C of `bytes`, a header or table, with the field of the checksum as zeros.
+fn checksum(bytes: &[u8]) -> u32 {
+    let (before, field) = bytes.split_at(CHECKSUM_AT);
+    let (field, after) = field.split_at(size_of::<u32>());
+    let zeroed = crc32c(crc32c(u32::MAX, before), &[0; 4][..field.len()]);
+    !crc32c(zeroed, after)
 }
 
 impl Vhdx {
@@ -153,7 +151,7 @@ fn check_header(file: &dyn BlockDevice) -> Result<()> {
             continue;
         };
         let is_valid =
-            header.signature == HEADER_SIGNATURE && header.checksum.get() == crc32c(&bytes);
+            header.signature == HEADER_SIGNATURE && header.checksum.get() == checksum(&bytes);
         let is_newer = |before: &VhdxHeaderRaw| header.sequence.get() > before.sequence.get();
         if is_valid && newest.as_ref().is_none_or(is_newer) {
             newest = Some(header);
@@ -189,7 +187,7 @@ fn regions(file: &dyn BlockDevice) -> Result<[Range<u64>; 2]> {
 fn regions_of(bytes: &[u8], at: u64, file_len: u64) -> Result<[Range<u64>; 2]> {
     let (header, rest) = RegionTableRaw::ref_from_prefix(bytes)
         .map_err(|_| damaged(at, "the region table is truncated"))?;
-    if header.signature != REGION_SIGNATURE || header.checksum.get() != crc32c(bytes) {
+    if header.signature != REGION_SIGNATURE || header.checksum.get() != checksum(bytes) {
         return Err(damaged(at, "the region table is damaged"));
     }
     let count = header.entries.get() as usize;
@@ -385,6 +383,6 @@ mod tests {
     #[test]
     fn the_checksum_is_the_one_of_castagnoli() {
         // Of 32 bytes of zeros: RFC 3720, appendix B.4.
-        assert_eq!(crc32c(&[0; 32]), 0x8A91_36AA);
+        assert_eq!(checksum(&[0; 32]), 0x8A91_36AA);
     }
 }

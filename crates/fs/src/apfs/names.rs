@@ -4,6 +4,7 @@ use super::btree::{Key, Tree};
 use super::layout::{FileId, KeyRest, RecordKey, VolumeRaw, record_type, volume_incompatible};
 use crate::unicode::normalize;
 use bandsaw_core::Result;
+use bandsaw_core::crc32c::crc32c_word;
 
 /// A volume's rules for comparing names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,42 +96,11 @@ impl NameRules {
 /// Returns the low 22 bits of the CRC-32C, not complemented, of the code points as 32-bit numbers,
 /// little-endian.
 fn hash(form: &[u32]) -> u32 {
-    let mut crc = u32::MAX;
-    for &code in form {
-        crc ^= code;
-        crc = SLICES[3][(crc & 0xFF) as usize]
-            ^ SLICES[2][(crc >> 8 & 0xFF) as usize]
-            ^ SLICES[1][(crc >> 16 & 0xFF) as usize]
-            ^ SLICES[0][(crc >> 24) as usize];
-    }
+    let crc = form
+        .iter()
+        .fold(u32::MAX, |crc, &code| crc32c_word(crc, code));
     crc & 0x3F_FFFF
 }
-
-/// CRC remainders of a byte followed by as many zero bytes as the index of the table, to process
-/// four bytes per step.
-static SLICES: [[u32; 256]; 4] = {
-    let mut slices = [[0; 256]; 4];
-    let mut byte = 0_u32;
-    while byte < 256 {
-        let mut crc = byte;
-        let mut slice = 0;
-        while slice < 4 {
-            let mut bit = 0;
-            while bit < 8 {
-                crc = if crc & 1 == 0 {
-                    crc >> 1
-                } else {
-                    crc >> 1 ^ 0x82F6_3B78
-                };
-                bit += 1;
-            }
-            slices[slice][byte as usize] = crc;
-            slice += 1;
-        }
-        byte += 1;
-    }
-    slices
-};
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::crc32c::crc32c;
+use bandsaw_core::crc32c::crc32c;
 
 /// Length of the header of a physical volume in bytes.
 pub(super) const HEADER: usize = 512;

@@ -12,7 +12,7 @@ use super::super::layout::ext::{
     group_flags, incompatible, read_only, state,
 };
 use super::super::layout::power;
-use crate::crc32c::crc32c;
+use bandsaw_core::crc32c::crc32c;
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Result};
 
