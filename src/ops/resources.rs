@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::convert::Order;
 use super::convert::copy::copy;
-use crate::container::udif::{self, Resource};
+use crate::container::udif::{self, BLOCK_TABLE, Resource};
 use crate::device::{Access, AfterDiscard, BlockDevice};
 use crate::open::{FileDraft, NewMode, OpenOptions, plain_of};
 use crate::progress::Progress;
@@ -180,7 +180,7 @@ pub fn add_license(resources: &mut Vec<Resource>, new: Vec<Resource>, replace: b
 }
 
 /// Kinds that every image has of its own: block tables and the list of partitions.
-pub const OWN: [&str; 2] = ["blkx", "plst"];
+pub const OWN: [&str; 2] = [BLOCK_TABLE, "plst"];
 
 /// Removes the resources that `which` selects. Fails if there is none; block tables are refused.
 pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
@@ -189,7 +189,7 @@ pub fn remove(resources: &mut Vec<Resource>, which: &[Selector]) -> Result<()> {
             let id = selector.id.map_or_else(String::new, |id| format!(":{id}"));
             format!("{}{id}", selector.kind)
         };
-        if selector.kind == "blkx" {
+        if selector.kind == BLOCK_TABLE {
             let message = "cannot remove the block tables, the index of the disk";
             return Err(Error::invalid("resource", message).named(name()));
         }

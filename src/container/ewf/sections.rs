@@ -74,7 +74,8 @@ impl EwfSection {
         }
         let bytes = file.read_array::<{ size_of::<SectionRaw>() }>(at)?;
         let raw: SectionRaw = zerocopy::transmute!(bytes);
-        let is_sound = raw.checksum.get() == adler32(&raw.as_bytes()[..72]);
+        let is_sound =
+            raw.checksum.get() == adler32(&raw.as_bytes()[..offset_of!(SectionRaw, checksum)]);
         let (size, next) = (raw.size.get(), raw.next.get());
         // Some writers leave the size out; sections follow each other.
         let len = match size {
@@ -199,7 +200,7 @@ impl Sections {
         }
         let bytes = file.read_array::<{ size_of::<TableRaw>() }>(section.at)?;
         let raw: TableRaw = zerocopy::transmute!(bytes);
-        if raw.checksum.get() != adler32(&raw.as_bytes()[..20]) {
+        if raw.checksum.get() != adler32(&raw.as_bytes()[..offset_of!(TableRaw, checksum)]) {
             let message = "checksum mismatch of the header of a table";
             self.problems.push((part, damaged(section.at, message)));
         }

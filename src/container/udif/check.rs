@@ -9,7 +9,7 @@ use crc32fast::Hasher;
 use super::chunks::{Chunk, chunk};
 use super::index::{read_resources, read_trailer};
 use super::layout::{Checksum, KOLY_SIZE, Koly, RunKind, Segment, Table, koly_field};
-use super::resources::Resource;
+use super::resources::{BLOCK_TABLE, Resource};
 use super::set::{Fork, SegmentPart};
 use super::{LAYER, Udif};
 use crate::container::SECTOR;
@@ -152,7 +152,10 @@ impl ChunkWalk<'_> {
 
     fn tables(&mut self, resources: &[Resource]) -> Result<()> {
         let (mut ids, mut sum, mut all) = (BTreeSet::new(), Hasher::new(), true);
-        for resource in resources.iter().filter(|resource| resource.kind == "blkx") {
+        for resource in resources
+            .iter()
+            .filter(|resource| resource.kind == BLOCK_TABLE)
+        {
             self.findings.advance(1)?;
             if !ids.insert(&resource.id) {
                 let twice = format!(

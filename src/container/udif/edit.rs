@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::index::{read_resources, read_trailer};
 use super::layout::KOLY_SIZE;
-use super::resources::{MAX_BYTES, Resource};
+use super::resources::{BLOCK_TABLE, MAX_BYTES, Resource};
 use super::{BlockDevice, LAYER, image_list};
 use crate::device::AfterDiscard;
 use crate::{Error, Result};
@@ -38,7 +38,7 @@ pub fn write_list(file: &dyn BlockDevice, resources: &[Resource]) -> Result<()> 
     let tables = |resources: &[Resource]| -> Vec<Vec<u8>> {
         resources
             .iter()
-            .filter(|resource| resource.kind == "blkx")
+            .filter(|resource| resource.kind == BLOCK_TABLE)
             .map(|table| table.data.clone())
             .collect()
     };

@@ -2,7 +2,7 @@
 
 use super::chunks::Chunks;
 use super::layout::{KOLY_SIZE, Koly, KolyRaw, MAX_SECTORS, Table, koly_field};
-use super::resources::{self, Resource};
+use super::resources::{self, BLOCK_TABLE, Resource};
 use super::{LAYER, SECTOR};
 use crate::codec::Codec;
 use crate::device::{BlockDevice, BlockDeviceExt};
@@ -77,14 +77,16 @@ fn add_from_fork(resources: &mut Vec<Resource>, file: &dyn BlockDevice, koly: &K
         let known = resources
             .iter()
             .any(|other| other.kind == resource.kind && other.id == resource.id);
-        if !known && resource.kind != "blkx" {
+        if !known && resource.kind != BLOCK_TABLE {
             resources.push(resource);
         }
     }
 }
 
 pub(super) fn parse_tables(resources: &[Resource], koly: &Koly) -> Result<Vec<Table>> {
-    let tables = resources.iter().filter(|resource| resource.kind == "blkx");
+    let tables = resources
+        .iter()
+        .filter(|resource| resource.kind == BLOCK_TABLE);
     let tables: Vec<_> = tables
         .map(|table| Table::parse(&table.data, &table.name))
         .collect::<Result<_>>()?;

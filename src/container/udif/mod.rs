@@ -60,7 +60,7 @@ pub use layout::{Checksum, Segment};
 pub use license::{LICENSE_KINDS, license};
 pub use list::{bare_list, image_list};
 pub use mac_roman::{decode as from_mac_roman, encode as to_mac_roman};
-pub use resources::{Resource, from_fork, from_list, to_fork};
+pub use resources::{BLOCK_TABLE, Resource, from_fork, from_list, to_fork};
 pub(crate) use set::first_path;
 pub use set::{MAX_PARTS, SegmentPart, part_path};
 pub use signature::CodeSignature;
@@ -232,7 +232,10 @@ impl Udif {
 
     /// Returns the block tables: the number and the name of each, and its checksum as stored.
     pub fn areas(&self) -> impl Iterator<Item = (&str, &str, Checksum)> {
-        let tables = self.resources.iter().filter(|table| table.kind == "blkx");
+        let tables = self
+            .resources
+            .iter()
+            .filter(|table| table.kind == BLOCK_TABLE);
         tables
             .zip(&self.tables)
             .map(|(resource, table)| (resource.id.as_str(), resource.name.as_str(), table.checksum))

@@ -25,6 +25,9 @@ const MAX_VALUES: usize = 1 << 21;
 /// Key of the dictionary of types in an image's list.
 const IN_IMAGES: &str = "resource-fork";
 
+/// [`Resource::kind`] of a block table.
+pub const BLOCK_TABLE: &str = "blkx";
+
 /// One resource.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resource {

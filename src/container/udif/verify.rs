@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::contents::ChunkReader;
 use super::layout::{Checksum, RunKind, Table};
+use super::resources::BLOCK_TABLE;
 use super::set::FilePart;
 use super::{BlockDevice, BlockDeviceExt, LAYER, Udif};
 use crate::container::SECTOR;
@@ -116,7 +117,7 @@ impl Udif {
         let names = self
             .resources
             .iter()
-            .filter(|resource| resource.kind == "blkx")
+            .filter(|resource| resource.kind == BLOCK_TABLE)
             .map(|resource| &resource.name);
         let verdict = |(table, name): (&Table, &String)| {
             let start = table.first_sector * SECTOR;

@@ -12,7 +12,7 @@ use crate::container::asif::Asif;
 use crate::container::mapped::MappedDisk;
 use crate::container::sparsebundle::{Bundle, Survey};
 use crate::container::sparseimage::SparseImage;
-use crate::container::udif::{CodeSignature, Udif};
+use crate::container::udif::{BLOCK_TABLE, CodeSignature, Udif};
 use crate::device::BlockDevice;
 use crate::open::overlays::LayerFile;
 use crate::store::Status;
@@ -257,7 +257,9 @@ impl UdifInfo {
     pub(super) fn new(udif: &Udif) -> Self {
         let usage = udif.usage();
         let resources = udif.resources();
-        let beside = resources.iter().filter(|resource| resource.kind != "blkx");
+        let beside = resources
+            .iter()
+            .filter(|resource| resource.kind != BLOCK_TABLE);
         Self {
             chunks: usage.chunks,
             max_chunk_size: usage.longest,

@@ -174,7 +174,7 @@ impl BlockSpace {
             MappedPartition::Virtual {
                 base, table, first, ..
             } => {
-                let offset = first + u64::from(at.block) * 4;
+                let offset = first + u64::from(at.block) * size_of::<u32>() as u64;
                 let block = u32::from_le_bytes(table.read_array(offset)?);
                 if block == NO_BLOCK {
                     return Err(self.no_block(at, "the virtual allocation table has no block"));

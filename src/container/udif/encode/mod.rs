@@ -31,7 +31,7 @@ use self::plan::AreaStep;
 use self::tables::TableBuilder;
 use super::layout::{KOLY_SIZE, KolyRaw, NewKoly};
 use super::list::image_list;
-use super::resources::{MAX_BYTES, Resource};
+use super::resources::{BLOCK_TABLE, MAX_BYTES, Resource};
 use crate::codec::{Codec, Encoder, Level};
 use crate::container::{Format, SECTOR};
 use crate::device::BlockDevice;
@@ -373,7 +373,7 @@ impl ImageEncoder<'_> {
                 printable(&area.kind)
             );
             resources.push(Resource {
-                kind: "blkx".into(),
+                kind: BLOCK_TABLE.into(),
                 id: id.to_string(),
                 cf_name: Some(name.clone()),
                 name,

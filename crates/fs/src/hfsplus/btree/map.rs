@@ -7,11 +7,17 @@ use super::draft::Draft;
 use super::{Tree, WriteOrder};
 use crate::hfsplus::extents::ForkDevice;
 use crate::hfsplus::layout::{
-    FIRST_RECORD, HEADER_MAP_OFFSET, header_map_bits, map_node_bits, node_kind,
+    FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, header_map_bits, map_node_bits, node_kind,
 };
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt};
 use bandsaw_core::size::narrow;
 use bandsaw_core::{Error, Kind, Result};
+
+/// Reads the descriptor of the node at `offset`.
+fn descriptor(file: &ForkDevice, offset: u64) -> Result<NodeDescriptorRaw> {
+    let bytes = file.read_array::<{ size_of::<NodeDescriptorRaw>() }>(offset)?;
+    Ok(zerocopy::transmute!(bytes))
+}
 
 /// Bytes of the map read at a time.
 const PIECE: usize = 512;
@@ -138,7 +144,7 @@ impl Tree {
             nodes: vec![0],
             first_free: 1,
         };
-        let mut next = u32::from_be_bytes(self.file.read_array(0)?);
+        let mut next = descriptor(&self.file, 0)?.forward_link.get();
         while next != 0 {
             // Each map node adds bits, so a cycle in the chain is soon longer than the tree.
             if next >= total
@@ -150,12 +156,12 @@ impl Tree {
                     "the list of map nodes refers to a node that does not exist",
                 ));
             }
-            let head: [u8; 12] = self.file.read_array(self.offset(next))?;
-            if head[8].cast_signed() != node_kind::MAP {
+            let head = descriptor(&self.file, self.offset(next))?;
+            if head.kind != node_kind::MAP {
                 return Err(self.corrupt(next, "expected a map node (kind 2)"));
             }
             map.nodes.push(next);
-            next = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+            next = head.forward_link.get();
         }
         match map.bits(self.node_size) < u64::from(total) {
             true => Err(self.corrupt(

@@ -1,5 +1,7 @@
 //! Keys and records of the attributes tree (§6.9, §8).
 
+use std::mem::offset_of;
+
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -51,6 +53,8 @@ pub(crate) struct AttributeKeyHeadRaw {
     /*12*/ pub(crate) name_length: U16, // in UTF-16 units
 }
 const _: () = assert!(size_of::<AttributeKeyHeadRaw>() == 14);
+/// Offset of the number of units of the name in a record.
+pub(crate) const ATTRIBUTE_NAME_LENGTH_AT: usize = offset_of!(AttributeKeyHeadRaw, name_length);
 
 /// An attribute key. Ordered by file, name (by units), start block.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,7 @@
 //! Keys and records of the catalog and the extents-overflow tree (§6.9, §7).
 
+use std::mem::offset_of;
+
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -340,6 +342,8 @@ pub(crate) struct CatalogKeyHeadRaw {
     /*06*/ pub(crate) name_length: U16, // in UTF-16 units
 }
 const _: () = assert!(size_of::<CatalogKeyHeadRaw>() == 8);
+/// Offset of the number of units of the name in a record.
+pub(crate) const CATALOG_NAME_LENGTH_AT: usize = offset_of!(CatalogKeyHeadRaw, name_length);
 
 /// A catalog key: a folder and a name in it. The key of an object's thread is its own number and
 /// the empty name.

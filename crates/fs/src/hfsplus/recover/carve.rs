@@ -4,10 +4,10 @@
 use zerocopy::FromBytes;
 
 use crate::hfsplus::layout::{
-    ATTRIBUTES_MIN_KEY_LENGTH, AttributeKey, AttributeRecord, CATALOG_MIN_KEY_LENGTH, CatalogKey,
-    CatalogRecord, Cnid, EXTENTS_KEY_LENGTH, Extent, ExtentRecordRaw, ExtentsRaw, FileRaw,
-    FolderRaw, ForkRaw, InlineAttributeHeadRaw, MAX_NAME_UNITS, Thread, ThreadHeadRaw, extents_of,
-    fork_type, mode_type, record_flags,
+    ATTRIBUTES_MIN_KEY_LENGTH, AttributeKey, AttributeKeyHeadRaw, AttributeRecord,
+    CATALOG_MIN_KEY_LENGTH, CatalogKey, CatalogKeyHeadRaw, CatalogRecord, Cnid, EXTENTS_KEY_LENGTH,
+    Extent, ExtentRecordRaw, ExtentsRaw, FileRaw, FolderRaw, ForkRaw, InlineAttributeHeadRaw,
+    MAX_NAME_UNITS, Thread, ThreadHeadRaw, extents_of, fork_type, mode_type, record_flags,
 };
 
 /// Upper limit for the length of a record of the catalog or of the extents tree, in bytes.
@@ -31,8 +31,8 @@ pub(super) enum Carved<'a> {
 
 /// Returns the record of the catalog at the beginning of `bytes`, and its length.
 pub(super) fn catalog(bytes: &[u8], limits: Limits) -> Option<(Carved<'_>, usize)> {
-    let key_length = u16::from_be_bytes(*bytes.first_chunk()?);
-    let name_length = u16::from_be_bytes(*bytes.get(6..)?.first_chunk()?);
+    let (head, _) = CatalogKeyHeadRaw::ref_from_prefix(bytes).ok()?;
+    let (key_length, name_length) = (head.key_length.get(), head.name_length.get());
     // Most positions fail here.
     if usize::from(name_length) > MAX_NAME_UNITS
         || key_length != CATALOG_MIN_KEY_LENGTH + 2 * name_length
@@ -147,10 +147,9 @@ pub(super) fn overflow(bytes: &[u8], limits: Limits) -> Option<ExtentRecordRaw> 
 /// Returns the key and the value of the attribute record at the beginning of `bytes`, whose value is
 /// stored in it, and the record's length.
 pub(super) fn attribute(bytes: &[u8]) -> Option<(AttributeKey<'_>, &[u8], usize)> {
-    let key_length = u16::from_be_bytes(*bytes.first_chunk()?);
-    let pad = bytes.get(2..4)?;
-    let name_length = u16::from_be_bytes(*bytes.get(12..)?.first_chunk()?);
-    if pad != [0, 0]
+    let (head, _) = AttributeKeyHeadRaw::ref_from_prefix(bytes).ok()?;
+    let (key_length, name_length) = (head.key_length.get(), head.name_length.get());
+    if head.pad != 0
         || name_length == 0
         || usize::from(name_length) > MAX_NAME_UNITS
         || key_length != ATTRIBUTES_MIN_KEY_LENGTH + 2 * name_length

@@ -8,10 +8,10 @@ use zerocopy::big_endian::U32;
 
 use crate::hfsplus::btree::{Node, TreeKind};
 use crate::hfsplus::layout::{
-    ATTRIBUTES_MIN_KEY_LENGTH, AttributeKey, AttributeRecord, CATALOG_MIN_KEY_LENGTH, CatalogKey,
-    CatalogRecord, EXTENTS_KEY_LENGTH, ExtentRecordRaw, ExtentsAttributeRaw, FIRST_RECORD, FileRaw,
-    FolderRaw, ForkAttributeRaw, InlineAttributeHeadRaw, NodeDescriptorRaw, ThreadHeadRaw,
-    node_kind,
+    ATTRIBUTE_NAME_LENGTH_AT, ATTRIBUTES_MIN_KEY_LENGTH, AttributeKey, AttributeRecord,
+    CATALOG_MIN_KEY_LENGTH, CATALOG_NAME_LENGTH_AT, CatalogKey, CatalogRecord, EXTENTS_KEY_LENGTH,
+    ExtentRecordRaw, ExtentsAttributeRaw, FIRST_RECORD, FileRaw, FolderRaw, ForkAttributeRaw,
+    InlineAttributeHeadRaw, NodeDescriptorRaw, ThreadHeadRaw, node_kind,
 };
 
 /// The node, as far as it can be read.
@@ -218,8 +218,8 @@ pub(super) fn repaired(record: &[u8], kind: TreeKind) -> Option<Box<[u8]>> {
     };
     let (least, name_at) = match kind {
         TreeKind::Extents => (EXTENTS_KEY_LENGTH, None),
-        TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, Some(6)),
-        TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, Some(12)),
+        TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, Some(CATALOG_NAME_LENGTH_AT)),
+        TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, Some(ATTRIBUTE_NAME_LENGTH_AT)),
     };
     // A name shorter than its key reads as another name.
     let do_lengths_agree = |record: &[u8]| {
