@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::place::NewMode;
 use super::{Keys, LAYER, NetworkOptions, OpenOptions};
-use crate::container::sparsebundle::{self};
-use crate::container::sparseimage::{self};
+use crate::container::sparsebundle::{self, band_size_for_macos};
+use crate::container::sparseimage;
 use crate::container::{ContainerKind, Format, SECTOR};
 use crate::crypt::{Encryption, Protection};
 use crate::device::Access;
@@ -112,20 +112,15 @@ impl CreateOptions {
         }
     }
 
-    /// Returns the band size, rounded if requested.
+    /// Returns the band size, rounded if requested: in a bundle one that macOS opens.
     pub(super) fn band_size(&self) -> Result<Option<u64>> {
-        let Some(size) = self.band_size.filter(|_| self.round_band_size) else {
-            return Ok(self.band_size);
-        };
-        let unit = match &self.encryption {
-            Some(encryption) => encryption.block_for(self.max_encrypted())?.into(),
-            None => SECTOR,
-        };
-        Ok(Some(if self.format.is_folder() {
-            sparsebundle::band_sizes(unit).nearest(size)
-        } else {
-            sparseimage::band_sizes().nearest(size)
-        }))
+        match self.band_size {
+            Some(size) if self.format.is_folder() => {
+                band_size_for_macos(size, self.round_band_size).map(Some)
+            }
+            Some(size) if self.round_band_size => Ok(Some(sparseimage::band_sizes().nearest(size))),
+            size => Ok(size),
+        }
     }
 
     pub(super) fn protection(&self) -> Result<Option<Protection>> {

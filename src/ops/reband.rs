@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::orphans;
 use crate::Result;
-use crate::container::sparsebundle::{Bundle, Rebanded};
+use crate::container::sparsebundle::{Bundle, Rebanded, band_size_for_macos};
 use crate::device::{Access, BlockDevice};
 use crate::open::{OpenOptions, open_bundle};
 use crate::progress::Progress;
@@ -44,21 +44,16 @@ pub fn reband_to(
         access: Access::ReadWrite,
         ..*options
     };
+    let band_size = band_size.map(|size| band_size_for_macos(size, round));
+    let band_size = band_size.transpose().map_err(|error| error.in_file(path))?;
     let check = |bundle: &Bundle, disk: &Arc<dyn BlockDevice>| {
         orphans::check_names(bundle, disk, LAYER, progress)
     };
     let done = open_bundle(path, &options, progress, check).and_then(|(bundle, warnings)| {
-        let rounded = band_size.map(|size| {
-            if round {
-                bundle.nearest_band_size(size)
-            } else {
-                size
-            }
-        });
         // The lists are written again, so these warnings are gone afterwards.
         let mut before = bundle.warnings().to_vec();
         before.extend(warnings);
-        let mut done = bundle.reband(rounded, progress)?;
+        let mut done = bundle.reband(band_size, progress)?;
         before.retain(|warning| !done.warnings.contains(warning));
         done.warnings.splice(0..0, before);
         Ok(done)

@@ -6,7 +6,6 @@ use std::path::Path;
 use bandsaw::address::Address;
 use bandsaw::codec::Level;
 use bandsaw::container::Format;
-use bandsaw::container::sparsebundle::band_size_for_macos;
 use bandsaw::store::FileMode;
 use bandsaw::{Error, Kind, Reason, size};
 use clap::Args;
@@ -60,25 +59,7 @@ pub(crate) fn file_mode(mode: u16) -> FileMode {
     FileMode::new(mode.into())
 }
 
-/// Returns the band size of a new or changed sparse bundle, one that macOS opens: as given, or
-/// rounded if requested.
-pub(crate) fn bundle_bands(size: u64, round: bool) -> Outcome<u64> {
-    band_size_for_macos(size, round).map_err(|error| {
-        Failure::from(error).hint(
-            "use --band-size with a size like 8m or 64m; --round takes the nearest possible size",
-        )
-    })
-}
-
 impl Container {
-    /// Returns the requested band size of an image of this format.
-    pub(crate) fn band_size(&self, format: Format) -> Outcome<Option<u64>> {
-        match self.band_size {
-            Some(size) if format.is_folder() => bundle_bands(size, self.round).map(Some),
-            size => Ok(size),
-        }
-    }
-
     /// Returns the requested sector size. A number that is too large for the field is refused
     /// later, like any other unsupported size.
     pub(crate) fn sector_size(&self) -> Option<u32> {

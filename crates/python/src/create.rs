@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use bandsaw::codec::Level;
-use bandsaw::container::sparsebundle::band_size_for_macos;
 use bandsaw::crypt::{Encryption, Secret};
 use bandsaw::fs::Timestamp;
 use bandsaw::ops;
@@ -79,14 +78,10 @@ pub(crate) fn create(
         }
         None => (None, Vec::new()),
     };
-    let format = format_of(format, &path)?;
     let options = CreateOptions {
-        format,
+        format: format_of(format, &path)?,
         len: size,
-        band_size: match band_size {
-            Some(size) if format.is_folder() => Some(band_size_for_macos(size, false)?),
-            size => size,
-        },
+        band_size,
         sector_size,
         level: level.map(Level::new).transpose()?,
         overwrite,

@@ -238,11 +238,6 @@ impl Bundle {
         Err(Error::conflict(LAYER, BETWEEN))
     }
 
-    /// Returns the valid band size nearest to `size`, in bytes.
-    pub(crate) fn nearest_band_size(&self, size: u64) -> u64 {
-        band_sizes(self.bands.cipher_block().unwrap_or(SECTOR)).nearest(size)
-    }
-
     /// Returns the band size in bytes; the [old](Self::is_between) one if a change was interrupted.
     pub fn band_size(&self) -> u64 {
         self.bands.band_size()

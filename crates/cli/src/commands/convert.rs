@@ -389,7 +389,7 @@ impl Convert {
             ..
         } = *self;
         let (sector_size, level) = (self.container.sector_size(), self.container.level()?);
-        let band_size = self.container.band_size(format)?;
+        let band_size = self.container.band_size;
         Ok(ConvertOptions {
             format,
             band_size,

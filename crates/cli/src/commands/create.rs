@@ -208,7 +208,7 @@ impl Create {
             len: self
                 .size
                 .map(|size| whole_sectors(size, self.container.sector_size(), output)),
-            band_size: self.container.band_size(format)?,
+            band_size: self.container.band_size,
             sector_size: self.container.sector_size(),
             level: None,
             overwrite: self.container.overwrite,

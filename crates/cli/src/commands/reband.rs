@@ -11,7 +11,6 @@ use bandsaw::{Kind, size};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::container_args;
 use crate::failure::{Advise, Outcome};
 use crate::info_writer::exact;
 use crate::output::Output;
@@ -66,24 +65,26 @@ struct RebandReport {
 impl Reband {
     pub(crate) fn run(&self, output: &Output) -> Outcome {
         let path = source::image(&self.image)?;
-        let band_size = self
-            .band_size
-            .map(|size| container_args::bundle_bands(size, self.round))
-            .transpose()?;
         let bar = Bar::new(output);
         let progress = RateLimited::new(&bar, self.limit_rate);
         let repaired = self.opening.prepare(&path)?;
         repaired.iter().for_each(|warning| output.warn(warning));
         let options = self.opening.options(Access::ReadWrite);
-        let done = reband::reband_to(Path::new(&path), band_size, self.round, &options, &progress)
-            .map_err(|error| source::advise(error, &path))
-            .advise(Kind::Cancelled, || {
-                format!("run `bandsaw reband {path}` to resume")
-            })
-            .advise(Kind::Invalid, || {
-                "use --band-size with a size like 8m or 64m; --round takes the nearest possible size"
-                    .to_owned()
-            })?;
+        let done = reband::reband_to(
+            Path::new(&path),
+            self.band_size,
+            self.round,
+            &options,
+            &progress,
+        )
+        .map_err(|error| source::advise(error, &path))
+        .advise(Kind::Cancelled, || {
+            format!("run `bandsaw reband {path}` to resume")
+        })
+        .advise(Kind::Invalid, || {
+            "use --band-size with a size like 8m or 64m; --round takes the nearest possible size"
+                .to_owned()
+        })?;
         drop(bar);
         done.warnings
             .iter()

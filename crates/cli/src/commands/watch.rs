@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bandsaw::container::sparsebundle::band_size_for_macos;
 use bandsaw::fs::Timestamp;
 use bandsaw::progress::Progress;
 use bandsaw::{Error, Kind, size};
@@ -15,7 +16,6 @@ use bandsaw_states::{ClientUse, KeepPolicy, Policy, WatchOptions, WatchedBundle,
 use clap::{Args, ValueHint};
 use serde::{Deserialize, Serialize};
 
-use crate::container_args;
 use crate::failure::Outcome;
 use crate::health::{self, on_sound};
 use crate::output::Output;
@@ -118,9 +118,9 @@ impl Config {
     }
 
     /// Returns the band size that bundles get.
-    fn band_size(&self) -> Outcome<Option<u64>> {
+    fn band_size(&self) -> bandsaw::Result<Option<u64>> {
         let size = bytes("band-size", self.band_size.as_deref())?;
-        size.map(|size| container_args::bundle_bands(size, false))
+        size.map(|size| band_size_for_macos(size, false))
             .transpose()
     }
 }
@@ -257,7 +257,7 @@ impl Watch {
             return Err(Error::invalid("watch", message).in_file(path).into());
         }
         config.compact_from().map_err(|error| error.in_file(path))?;
-        config.band_size()?;
+        config.band_size().map_err(|error| error.in_file(path))?;
         Ok(config)
     }
 
@@ -287,7 +287,7 @@ impl Watch {
             on_sound: (!config.on_sound.is_empty()).then_some(&on_sound),
             scrub: config.scrub,
             compact_from: config.compact_from()?,
-            band_size: bytes("band-size", config.band_size.as_deref())?,
+            band_size: config.band_size()?,
         };
         let mut report = WatchReport {
             bundles: Vec::new(),

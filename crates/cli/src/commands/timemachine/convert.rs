@@ -168,7 +168,7 @@ impl Convert {
         let options = CreateOptions {
             format,
             len: Some(len.next_multiple_of(1 << 20)),
-            band_size: container.band_size(format)?,
+            band_size: container.band_size,
             volume: Some(NewVolume {
                 layout: Layout::Gptspud,
                 name: format!("Backups of {machine}"),

@@ -14,7 +14,6 @@ use plist::{Dictionary, Value};
 use serde::Serialize;
 
 use crate::commands::create::epoch;
-use crate::container_args::bundle_bands;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::progress::Bar;
@@ -120,10 +119,7 @@ impl CreateDestination {
         let options = CreateOptions {
             format: Format::Udsb,
             len: Some(self.size.next_multiple_of(size::SECTOR)),
-            band_size: self
-                .band_size
-                .map(|size| bundle_bands(size, false))
-                .transpose()?,
+            band_size: self.band_size,
             volume: Some(NewVolume {
                 layout: Layout::Gptspud,
                 name: volume.clone(),
