@@ -45,6 +45,8 @@ mod reasons;
 mod reband;
 mod recover;
 mod refusals;
+#[cfg(all(target_os = "linux", feature = "s3"))]
+mod remote_archives;
 mod report;
 #[cfg(target_os = "linux")]
 mod rot;
