@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::container::detect_container;
 use super::opening::Opening;
 use super::{LAYER, Layer, remote};
+use crate::container::apple_archive::AppleArchiveFile;
 use crate::container::dart::{self, Dart, DartSums};
 use crate::container::disk_copy::DiskCopy;
 use crate::container::ewf::{self, Ewf, EwfPart};
@@ -101,6 +102,7 @@ impl Opening<'_> {
             Format::Vhdx => MappedDisk::new(Vhdx::open(data)?),
             Format::Vmdk => MappedDisk::new(Vmdk::open(data)?),
             Format::Ewf => MappedDisk::new(Ewf::open(self.ewf_parts(data)?)?),
+            Format::Aar => MappedDisk::new(AppleArchiveFile::open(data)?),
             other => {
                 let message = format!("{other} is not a format that is only read");
                 return Err(Error::invalid(LAYER, message));

@@ -1,5 +1,6 @@
 //! All tests of the command.
 
+mod apple_archives;
 mod apple_plists;
 mod backups;
 mod bench;
