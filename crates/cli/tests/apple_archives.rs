@@ -97,6 +97,8 @@ fn an_archive_is_read_by_every_reading_verb() {
 fn files_of_an_archive_are_copied_to_an_image() {
     let scratch = Scratch::new();
     scratch.write("x.aar", packed(b'e', 3000, &archive()));
+    let error = scratch.fails(6, &["convert", "x.aar", "new.img"]);
+    assert!(error.contains("create --from"), "{error}");
     scratch.ok(&["extract", "x.aar", "out"]);
     fs::remove_file(scratch.path("out/device")).ok();
     scratch.ok(&["create", "new.img", "--fs", "apfs", "--from", "out"]);

@@ -12,7 +12,7 @@ use bandsaw_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use super::entry::{Blob, StoredHash};
-use super::tree::{Node, NodeContents, number_of};
+use super::tree::{ArchiveNode, NodeContents, number_of};
 use super::{AppleArchive, LAYER};
 
 /// Maximum number of problems that are returned.
@@ -52,7 +52,7 @@ pub fn check(stream: Arc<dyn BlockDevice>, progress: &dyn Progress) -> Result<Ve
     Ok(problems)
 }
 
-fn check_node(archive: &AppleArchive, node: &Node, progress: &dyn Progress) -> Result<()> {
+fn check_node(archive: &AppleArchive, node: &ArchiveNode, progress: &dyn Progress) -> Result<()> {
     let data = match node.contents {
         NodeContents::File(_) | NodeContents::Unreadable(_) => archive.data(node)?,
         _ => return Ok(()),

@@ -7,7 +7,7 @@ use bandsaw_core::device::{BlockDevice, Memory, Slice};
 use bandsaw_core::{Error, Result};
 
 use super::entry::Blob;
-use super::tree::{Node, NodeContents, ROOT, id_of, number_of};
+use super::tree::{ArchiveNode, NodeContents, ROOT, id_of, number_of};
 use super::{AppleArchive, LAYER, xattrs};
 use crate::{Attributes, Entry, FileSystem, Fork, NodeId, RESOURCE_FORK, VolumeInfo};
 
@@ -20,7 +20,7 @@ impl AppleArchive {
     }
 
     /// Returns the place of the contents of a file.
-    pub(super) fn data(&self, node: &Node) -> Result<Blob> {
+    pub(super) fn data(&self, node: &ArchiveNode) -> Result<Blob> {
         match &node.contents {
             NodeContents::File(data) => Ok(data.clone()),
             NodeContents::Unreadable(why) => {
@@ -34,7 +34,7 @@ impl AppleArchive {
     }
 
     /// Returns the place of the value of an extended attribute.
-    fn value(&self, node: &Node, name: &str) -> Result<Option<Range<u64>>> {
+    fn value(&self, node: &ArchiveNode, name: &str) -> Result<Option<Range<u64>>> {
         let mut value = None;
         if let Some(blob) = &node.xattrs {
             xattrs::walk(&*self.stream, blob, &mut |found| {
@@ -48,7 +48,7 @@ impl AppleArchive {
         Ok(value)
     }
 
-    fn children(&self, dir: NodeId) -> Result<impl Iterator<Item = (&str, &Node)>> {
+    fn children(&self, dir: NodeId) -> Result<impl Iterator<Item = (&str, &ArchiveNode)>> {
         let NodeContents::Folder { children, .. } = &self.tree.node(dir)?.contents else {
             return Err(Error::invalid(LAYER, "expected a folder").at(dir.0));
         };

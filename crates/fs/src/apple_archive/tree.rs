@@ -39,7 +39,7 @@ pub(super) enum NodeContents {
 
 /// An object.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct ArchiveNode {
     pub(super) parent: u32,
     pub(super) name: Box<str>,
     pub(super) attributes: Attributes,
@@ -59,14 +59,14 @@ struct Borrower {
 /// All objects; the first is the root.
 #[derive(Debug)]
 pub(super) struct ArchiveTree {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<ArchiveNode>,
     pub(super) files: u64,
     pub(super) folders: u64,
 }
 
-struct Builder<'a> {
+struct TreeBuilder<'a> {
     stream: &'a dyn BlockDevice,
-    nodes: Vec<Node>,
+    nodes: Vec<ArchiveNode>,
     borrowers: Vec<Borrower>,
     /// Files with contents, by their cluster.
     hard_links: HashMap<u64, u32>,
@@ -76,7 +76,7 @@ struct Builder<'a> {
 impl ArchiveTree {
     /// Reads all entries of a stream.
     pub(super) fn read(stream: &dyn BlockDevice) -> Result<Self> {
-        let root = Node {
+        let root = ArchiveNode {
             parent: ROOT,
             name: Box::default(),
             attributes: Attributes::plain(NodeId(0), FileKind::Folder),
@@ -87,7 +87,7 @@ impl ArchiveTree {
             xattrs: None,
             hash: None,
         };
-        let mut builder = Builder {
+        let mut builder = TreeBuilder {
             stream,
             nodes: vec![root],
             borrowers: Vec::new(),
@@ -105,7 +105,7 @@ impl ArchiveTree {
     }
 
     /// Returns an object by its number.
-    pub(super) fn node(&self, id: NodeId) -> Result<&Node> {
+    pub(super) fn node(&self, id: NodeId) -> Result<&ArchiveNode> {
         let index = usize::try_from(id.0).unwrap_or(usize::MAX);
         self.nodes
             .get(index)
@@ -127,7 +127,7 @@ impl ArchiveTree {
     }
 }
 
-impl Builder<'_> {
+impl TreeBuilder<'_> {
     /// Adds the object that the entry at a byte of the stream describes.
     fn add(&mut self, entry: EntryFields, at: u64) -> Result<()> {
         let damaged = |message: &'static str| Error::corrupt(LAYER, at, message);
@@ -270,7 +270,7 @@ impl Builder<'_> {
             },
             _ => NodeContents::Special,
         };
-        self.nodes.push(Node {
+        self.nodes.push(ArchiveNode {
             parent: folder,
             name: name.into(),
             attributes: Attributes::plain(NodeId(index.into()), kind),
@@ -397,7 +397,7 @@ impl Builder<'_> {
             }
         }
         let count = |kind| {
-            let of_kind = |node: &&Node| node.attributes.kind == kind;
+            let of_kind = |node: &&ArchiveNode| node.attributes.kind == kind;
             self.nodes.iter().filter(of_kind).count() as u64
         };
         let folders = count(FileKind::Folder);
@@ -449,6 +449,6 @@ pub(super) fn id_of(index: u32) -> NodeId {
 }
 
 /// Returns the index of a node.
-pub(super) fn number_of(node: &Node) -> u32 {
+pub(super) fn number_of(node: &ArchiveNode) -> u32 {
     narrow(to_usize(node.attributes.id.0))
 }
