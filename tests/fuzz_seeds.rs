@@ -50,7 +50,7 @@ macro_rules! replays {
 
 replays! {
     address size partition_map hfs_volume hfsplus_volume apfs_container apfs_node apfs_record apfs_keybag apfs_spaceman journal btree_node tar_import object_log info_plist udif udif_resources
-    rebanding_plist udif_set codec encode crypt_header encrypted_archive decmpfs decmpfs_pack bundle_model sparse_image asif hfsplus_change apfs_change foreign_free fat_volume exfat_volume core_storage core_storage_list iso9660 udf recover lost_volumes classic_image virtual_disk
+    rebanding_plist udif_set codec encode crypt_header encrypted_archive apple_archive decmpfs decmpfs_pack bundle_model sparse_image asif hfsplus_change apfs_change foreign_free fat_volume exfat_volume core_storage core_storage_list iso9660 udf recover lost_volumes classic_image virtual_disk
 }
 
 /// `fuzz/` is a workspace of its own, which `cargo test` does not build.

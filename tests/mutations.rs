@@ -142,6 +142,14 @@ fn ndif() {
 }
 
 #[test]
+fn apple_archive() {
+    let archive = bandsaw::fs::apple_archive::fixture::archive();
+    break_copies(|folder| write(folder, "good.aar", &archive));
+    let packed = bandsaw::container::apple_archive::fixture::packed(b'e', 4096, &archive);
+    break_copies(|folder| write(folder, "packed.aar", &packed));
+}
+
+#[test]
 fn qcow2() {
     use bandsaw::container::qcow2::fixture::image;
     break_copies(|folder| write(folder, "good.qcow2", &image(&diskette(), 12, true)));

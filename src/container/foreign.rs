@@ -72,22 +72,10 @@ const TABLE: &[(Magic, &str, ForeignKind, &[&str])] = &[
         &["decrypt it on a Mac with `aea decrypt` and the key from its download page"],
     ),
     (
-        (0, b"AA01"),
-        "an Apple archive (.aar)",
-        Archive,
-        &["unpack it on a Mac: `aa extract -i {} -d FOLDER`"],
-    ),
-    (
-        (0, b"YAA1"),
-        "an Apple archive (.yaa)",
-        Archive,
-        &["unpack it on a Mac: `aa extract -i {} -d FOLDER`"],
-    ),
-    (
         (0, b"pbzx"),
-        "an Apple pbzx archive, of an installer or an update",
+        "a pbzx file of something else than an Apple archive, as of an installer",
         Archive,
-        &["unpack it on a Mac with `aa`, elsewhere with `pbzx -n {} | cpio -i`"],
+        &["unpack it: `pbzx -n {} | cpio -i`"],
     ),
     (
         (0, b"xar!"),

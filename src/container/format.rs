@@ -51,6 +51,8 @@ pub enum Format {
     Vmdk,
     /// `EWF`: the format of EnCase, `.E01`. Only read.
     Ewf,
+    /// `AAR`: Apple Archive, a tree of files, whose entries are the disk. Only read.
+    Aar,
 }
 
 /// The structure of an image's file or folder, which several formats share.
@@ -86,7 +88,7 @@ struct FormatInfo {
 }
 
 /// A row for each format, in the order of [`Format`].
-static TABLE: [FormatInfo; 19] = {
+static TABLE: [FormatInfo; 20] = {
     const fn row(
         format: Format,
         code: &'static str,
@@ -203,13 +205,20 @@ static TABLE: [FormatInfo; 19] = {
             ReadOnly,
             &["e01", "s01"],
         ),
+        row(
+            Format::Aar,
+            "AAR",
+            "Apple Archive",
+            ReadOnly,
+            &["aar", "yaa"],
+        ),
     ]
 };
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 19] = {
-        let mut all = [Self::Udrw; 19];
+    pub const ALL: [Self; 20] = {
+        let mut all = [Self::Udrw; 20];
         let mut at = 0;
         while at < all.len() {
             all[at] = TABLE[at].format;

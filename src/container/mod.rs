@@ -3,7 +3,7 @@
 //! A container is a device over stored bytes: [`raw`], [`sparseimage`], [`asif`] and [`udif`] over
 //! one file, [`sparsebundle`] over a folder. Formats of other programs are only read: [`mapped`] is the
 //! device over the maps of [`disk_copy`], [`dart`] and [`ndif`], of [`qcow2`], [`vhd`], [`vhdx`], [`vmdk`]
-//! and [`ewf`]. Unsupported formats are recognized by their magic
+//! and [`ewf`], and over the stream of an [`apple_archive`]. Unsupported formats are recognized by their magic
 //! ([`foreign`]) and refused, so that they are never read as a raw disk.
 #![cfg_attr(
     not(test),
@@ -14,6 +14,7 @@
     )
 )]
 
+pub mod apple_archive;
 pub mod asif;
 mod checksum;
 pub mod dart;

@@ -3,12 +3,13 @@
 //! An existing file or folder of exactly that name takes precedence.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use zip::{CompressionMethod, ZipArchive};
 
-use super::remote;
+use super::remote::{self, RemoteFile};
 use crate::address;
 use crate::container::Format;
 use crate::device::{Access, BlockDevice, ReadOnlyView, Slice};
@@ -52,21 +53,34 @@ pub(super) fn on_host(path: &Path, access: Access) -> Result<Option<Arc<dyn Bloc
         .map_err(|error| error.in_file(archive))
 }
 
+/// Returns the file `name` of an archive as a device, see [`member_range`].
+fn member(archive: Arc<dyn BlockDevice>, name: &str) -> Result<Arc<dyn BlockDevice>> {
+    let part = Slice::new(archive.clone(), member_range(&*archive, name)?)?;
+    Ok(Arc::new(ReadOnlyView(Arc::new(part))))
+}
+
 /// Opens the file behind a URL by `open`, or the file in an archive that it names.
 pub(super) fn behind_url(
     url: &str,
-    open: &dyn Fn(&str) -> Result<Arc<dyn BlockDevice>>,
+    open: &dyn Fn(&str) -> Result<RemoteFile>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let whole = open(url);
-    // Servers answer differently for what they do not have.
-    let (Err(_), Some((archive, name))) = (&whole, cuts(url).next()) else {
-        return whole;
+    let refused = match open(url) {
+        Ok(file) => {
+            let len = file.usual.info().len;
+            return file.view(0..len);
+        }
+        Err(error) => error,
     };
-    let Ok(device) = open(archive) else {
-        return whole;
+    // Servers answer differently for what they do not have.
+    let Some((archive, name)) = cuts(url).next() else {
+        return Err(refused);
+    };
+    let Ok(file) = open(archive) else {
+        return Err(refused);
     };
     let name = address::percent_decoded(name).unwrap_or_else(|| name.to_owned());
-    member(device, &name)
+    let range = member_range(&*file.usual, &name)?;
+    file.view(range)
 }
 
 fn check_access(access: Access) -> Result<()> {
@@ -79,10 +93,10 @@ fn check_access(access: Access) -> Result<()> {
     }
 }
 
-/// Returns the file `name` of an archive. [`Kind::NotFound`] if there is none, [`Kind::Unsupported`] if it
-/// is compressed or encrypted.
-fn member(archive: Arc<dyn BlockDevice>, name: &str) -> Result<Arc<dyn BlockDevice>> {
-    let reader = BufReader::with_capacity(PIECE, DeviceReader::new(&*archive));
+/// Returns the place of the file `name` in an archive. [`Kind::NotFound`] if there is none,
+/// [`Kind::Unsupported`] if it is compressed, encrypted or empty.
+fn member_range(archive: &dyn BlockDevice, name: &str) -> Result<Range<u64>> {
+    let reader = BufReader::with_capacity(PIECE, DeviceReader::new(archive));
     let mut zip = ZipArchive::new(reader).map_err(damaged)?;
     let Some(index) = zip.index_for_name(name) else {
         return Err(missing(&zip, name));
@@ -105,10 +119,7 @@ fn member(archive: Arc<dyn BlockDevice>, name: &str) -> Result<Arc<dyn BlockDevi
     drop(file);
     drop(zip);
     match range {
-        Some(range) if !is_empty => {
-            let part = Slice::new(archive, range)?;
-            Ok(Arc::new(ReadOnlyView(Arc::new(part))))
-        }
+        Some(range) if !is_empty => Ok(range),
         Some(_) => Err(Error::unsupported(LAYER, "an empty file").named(name)),
         None => {
             let message = "the archive is truncated: the file ends past its end";

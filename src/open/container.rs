@@ -20,7 +20,7 @@ use crate::container::sparsebundle::{self, Bundle, ChosenGeometry};
 use crate::container::sparseimage::{self, SparseImage};
 use crate::container::udif;
 use crate::container::{
-    ContainerKind, Format, dart, disk_copy, ewf, foreign, qcow2, vhd, vhdx, vmdk,
+    ContainerKind, Format, apple_archive, dart, disk_copy, ewf, foreign, qcow2, vhd, vhdx, vmdk,
 };
 use crate::device::{Access, BlockDevice, BlockDeviceExt};
 use crate::progress::Progress;
@@ -308,7 +308,7 @@ pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
     if udif::probe(file)? {
         return Ok(Format::Udro); // or another of its kinds, as its chunks tell
     }
-    let probes: [(Format, Probe); 7] = [
+    let probes: [(Format, Probe); 8] = [
         (Format::Qcow2, qcow2::probe),
         (Format::Vhdx, vhdx::probe),
         (Format::Vmdk, vmdk::probe),
@@ -316,6 +316,7 @@ pub(crate) fn detect_container(file: &dyn BlockDevice) -> Result<Format> {
         (Format::Vhd, vhd::probe),
         (Format::Dc42, disk_copy::probe),
         (Format::Dart, dart::probe),
+        (Format::Aar, apple_archive::probe),
     ];
     for (format, probe) in probes {
         if probe(file)? {

@@ -3,10 +3,10 @@
 use super::volume_format::VolumeFormat;
 use crate::Result;
 use crate::device::{BlockDevice, BlockDeviceExt};
-use crate::fs::{core_storage, exfat, fat, foreign, hfsplus, udf};
+use crate::fs::{apple_archive, core_storage, exfat, fat, foreign, hfsplus, udf};
 
 /// Magic numbers and their offsets.
-const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
+const MAGICS: [(u64, &[u8], VolumeFormat); 12] = [
     (32, b"NXSB", VolumeFormat::Apfs),
     (exfat::MAGIC.0, exfat::MAGIC.1, VolumeFormat::ExFat),
     (3, b"-FVE-FS-", VolumeFormat::BitLocker),
@@ -17,6 +17,8 @@ const MAGICS: [(u64, &[u8], VolumeFormat); 10] = [
     (0, b"LUKS\xba\xbe", VolumeFormat::Luks),
     (512, b"LABELONE", VolumeFormat::Lvm),
     (4086, b"SWAPSPACE2", VolumeFormat::Swap),
+    (0, &apple_archive::MAGICS[0], VolumeFormat::AppleArchive),
+    (0, &apple_archive::MAGICS[1], VolumeFormat::AppleArchive),
 ];
 
 /// Bytes read in one call for the magics near the front.

@@ -13,6 +13,7 @@ use super::unlock::Keys;
 use super::volume::{LAYER, Volume};
 use super::volume_format::VolumeFormat;
 use crate::device::BlockDevice;
+use crate::fs::apple_archive::{self, AppleArchive};
 use crate::fs::exfat::{self, ExFatVolume};
 use crate::fs::fat::{self, FatVolume};
 #[cfg(feature = "foreign")]
@@ -177,6 +178,14 @@ const UDF: ReadOnlyDriver = ReadOnlyDriver {
     free_map: None,
 };
 
+const APPLE_ARCHIVE: ReadOnlyDriver = ReadOnlyDriver {
+    open: |device| Ok(Arc::new(AppleArchive::open(device)?)),
+    refusal: Some("archives can only be read; copy the files to an image"),
+    check: Some(apple_archive::check),
+    stated_len: |_| Ok(None),
+    free_map: None,
+};
+
 const FAT: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(FatVolume::open(device)?)),
     refusal: Some(MADE_ONCE),
@@ -312,6 +321,7 @@ impl VolumeFormat {
             Self::Iso9660 => &ISO,
             #[cfg(feature = "foreign")]
             Self::Udf => &UDF,
+            Self::AppleArchive => &APPLE_ARCHIVE,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
             Self::Fat => &FAT,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::container::detect_container;
 use super::opening::Opening;
 use super::{LAYER, remote};
+use crate::container::apple_archive::AppleArchiveFile;
 use crate::container::dart::{self, Dart, DartSums};
 use crate::container::disk_copy::DiskCopy;
 use crate::container::mapped::MappedDisk;
@@ -88,6 +89,7 @@ impl Opening<'_> {
                     return Err(Error::new(Kind::NotFound, "ndif", message));
                 }
             },
+            Format::Aar => MappedDisk::new(AppleArchiveFile::open(data)?),
             other => return self.virtual_disk(data, other),
         })
     }

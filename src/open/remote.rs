@@ -1,5 +1,6 @@
 //! Images that are not files of this host: in a bucket, behind https, or within an archive.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use zeroize::Zeroizing;
 use super::{LAYER, OpenOptions, archive_member, snapshot};
 use crate::address::{self, UrlPrefix};
 use crate::container::{Format, sparsebundle};
-use crate::crypt::aea::P256PrivateKey;
-use crate::device::{Access, BlockDevice};
+use crate::crypt::aea::{LockedArchive, P256PrivateKey};
+use crate::device::{Access, BlockDevice, ReadOnlyView, Slice};
 use crate::store::{FlushTo, Local, Objects, Remote, RemoteOptions, Status, Store};
 use crate::{Error, Kind, Result};
 
@@ -88,6 +89,33 @@ pub(super) enum RemoteTarget {
     Snapshot(Arc<dyn Store>),
     /// A file.
     File(Arc<dyn BlockDevice>),
+}
+
+/// A file behind a URL, as devices of the same bytes.
+pub(super) struct RemoteFile {
+    /// For most readers: caches and prefetches large pieces.
+    pub(super) usual: Arc<dyn BlockDevice>,
+    /// For readers that cache and read ahead themselves: requests little more than is read.
+    pub(super) frugal: Arc<dyn BlockDevice>,
+}
+
+impl RemoteFile {
+    /// Returns the device to read the image at `range`: an encrypted archive reads whole segments and keeps
+    /// them.
+    pub(super) fn view(self, range: Range<u64>) -> Result<Arc<dyn BlockDevice>> {
+        let is_whole = range == (0..self.usual.info().len);
+        let part = |device: Arc<dyn BlockDevice>| -> Result<Arc<dyn BlockDevice>> {
+            Ok(match is_whole {
+                true => device,
+                false => Arc::new(ReadOnlyView(Arc::new(Slice::new(device, range.clone())?))),
+            })
+        };
+        let usual = part(self.usual)?;
+        match LockedArchive::begins(&*usual)? {
+            true => part(self.frugal),
+            false => Ok(usual),
+        }
+    }
 }
 
 /// Returns the URL that `path` is, if it is one, with its scheme first.
@@ -462,12 +490,9 @@ mod network {
         web::small_file(url, most, network.timeout, redirects)
     }
 
-    pub(super) fn file(url: &str, network: NetworkOptions) -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(web::open(
-            url,
-            network.timeout,
-            network.redirects,
-        )?))
+    pub(super) fn file(url: &str, network: NetworkOptions) -> Result<RemoteFile> {
+        let web::WebViews { usual, frugal } = web::open(url, network.timeout, network.redirects)?;
+        Ok(RemoteFile { usual, frugal })
     }
 }
 
@@ -513,7 +538,7 @@ mod network {
         Err(without())
     }
 
-    pub(super) fn file(_url: &str, _reach: NetworkOptions) -> Result<Arc<dyn BlockDevice>> {
+    pub(super) fn file(_url: &str, _reach: NetworkOptions) -> Result<RemoteFile> {
         Err(without())
     }
 }

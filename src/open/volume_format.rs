@@ -22,6 +22,7 @@ pub enum VolumeFormat {
     Btrfs,
     Iso9660,
     Udf,
+    AppleArchive,
     BitLocker,
     Luks,
     Lvm,
@@ -46,6 +47,7 @@ impl VolumeFormat {
             Self::Btrfs => "Btrfs",
             Self::Iso9660 => "ISO 9660",
             Self::Udf => "UDF",
+            Self::AppleArchive => "Apple Archive",
             Self::BitLocker => "BitLocker encryption",
             Self::Luks => "LUKS encryption",
             Self::Lvm => "an LVM physical volume",
@@ -64,6 +66,7 @@ impl VolumeFormat {
             Self::HfsPlus | Self::Hfsx | Self::Hfs | Self::Apfs | Self::CoreStorage => None,
             Self::Fat | Self::ExFat => None,
             Self::BitLocker | Self::Iso9660 | Self::Udf | Self::Mfs => None,
+            Self::AppleArchive => None,
             Self::Luks | Self::Lvm | Self::Swap => None,
         }
     }
@@ -95,7 +98,12 @@ impl VolumeFormat {
             || self.is_container()
             || matches!(
                 self,
-                Self::CoreStorage | Self::Iso9660 | Self::Udf | Self::Fat | Self::ExFat
+                Self::CoreStorage
+                    | Self::Iso9660
+                    | Self::Udf
+                    | Self::Fat
+                    | Self::ExFat
+                    | Self::AppleArchive
             )
     }
 }

@@ -17,6 +17,11 @@ const LAYER: &str = "remote file";
 /// Bytes of a cache entry. A request costs at least as much as this many bytes.
 pub(super) const PIECE: u64 = 256 << 10;
 
+/// Bytes of a cache entry for readers that have a cache and a read-ahead of their own, and request what
+/// they need: less than a segment header of an encrypted archive and its neighbors would cost in larger
+/// ones.
+pub(super) const SMALL_PIECE: u64 = 32 << 10;
+
 /// Maximum number of pieces fetched in one request for sequential reads.
 const MAX_AHEAD: u64 = 8;
 
@@ -32,11 +37,23 @@ pub(super) trait Ranges: fmt::Debug + Send + Sync {
     fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 }
 
+impl<T: Ranges> Ranges for Arc<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn fetch(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        (**self).fetch(offset, into)
+    }
+}
+
 /// A cache of pieces of any number of files, limited in bytes.
 #[derive(Debug)]
 pub(super) struct Pieces {
     kept: Mutex<CachedRanges>,
     most: usize,
+    /// Bytes of a piece.
+    size: u64,
 }
 
 #[derive(Default)]
@@ -61,14 +78,15 @@ impl fmt::Debug for CachedRanges {
 }
 
 impl Pieces {
-    /// Creates an empty cache of at most `bytes`.
-    pub(super) fn new(bytes: u64) -> Arc<Self> {
-        let most = usize::try_from(bytes / PIECE)
+    /// Creates an empty cache of at most `bytes`, in pieces of `size` bytes.
+    pub(super) fn new(bytes: u64, size: u64) -> Arc<Self> {
+        let most = usize::try_from(bytes / size)
             .unwrap_or(usize::MAX)
             .max(to_usize(MAX_AHEAD));
         Arc::new(Self {
             kept: Mutex::default(),
             most,
+            size,
         })
     }
 
@@ -120,6 +138,8 @@ pub(super) struct Fetched {
     /// The piece after the last one read, and the number of pieces to fetch when it is requested.
     next: AtomicU64,
     ahead: AtomicU64,
+    /// Maximum number of pieces that are fetched for a sequential read.
+    max_ahead: u64,
 }
 
 impl Fetched {
@@ -130,6 +150,15 @@ impl Fetched {
             pieces: pieces.clone(),
             next: AtomicU64::new(u64::MAX),
             ahead: AtomicU64::new(1),
+            max_ahead: MAX_AHEAD,
+        }
+    }
+
+    /// Returns the same file without prefetches.
+    pub(super) fn without_prefetch(self) -> Self {
+        Self {
+            max_ahead: 1,
+            ..self
         }
     }
 
@@ -144,7 +173,8 @@ impl Fetched {
     /// Returns the byte range of a piece.
     fn piece(&self, index: u64) -> Range<u64> {
         let len = self.ranges.len();
-        index.saturating_mul(PIECE).min(len)..(index + 1).saturating_mul(PIECE).min(len)
+        let size = self.pieces.size;
+        index.saturating_mul(size).min(len)..(index + 1).saturating_mul(size).min(len)
     }
 
     /// Returns a piece of a read that ends in piece `until`. Fetches the rest of the read with it, and the
@@ -156,23 +186,26 @@ impl Fetched {
         }
         let follows = self.next.swap(index + 1, Ordering::Relaxed) == index;
         let ahead = if follows {
-            (self.ahead.load(Ordering::Relaxed) * 2).min(MAX_AHEAD)
+            (self.ahead.load(Ordering::Relaxed) * 2).min(self.max_ahead)
         } else {
             1
         };
         self.ahead.store(ahead, Ordering::Relaxed);
         let ahead = ahead.max(until.saturating_sub(index) + 1);
-        let last = self.ranges.len().div_ceil(PIECE);
+        let (size, last) = (
+            self.pieces.size,
+            self.ranges.len().div_ceil(self.pieces.size),
+        );
         let end =
             (index + 1..(index + ahead).min(last)).find(|&next| self.pieces.has(&self.name, next));
         let end = end.unwrap_or((index + ahead).min(last));
         let range = self.piece(index).start..self.piece(end - 1).end;
         let mut bytes = vec![0; to_usize(range.end - range.start)];
         self.ranges.fetch(range.start, &mut bytes)?;
-        for (piece, index) in bytes.chunks(to_usize(PIECE)).zip(index..) {
+        for (piece, index) in bytes.chunks(to_usize(size)).zip(index..) {
             self.pieces.insert(&self.name, index, piece);
         }
-        bytes.truncate(to_usize(PIECE));
+        bytes.truncate(to_usize(size));
         Ok(bytes.into())
     }
 }
@@ -187,11 +220,11 @@ impl BlockDevice for Fetched {
         if buf.len() as u64 >= LARGE {
             return self.ranges.fetch(offset, buf);
         }
-        let mut at = offset;
-        let until = (offset + buf.len() as u64).saturating_sub(1) / PIECE;
+        let (mut at, size) = (offset, self.pieces.size);
+        let until = (offset + buf.len() as u64).saturating_sub(1) / size;
         while !buf.is_empty() {
-            let piece = self.get(at / PIECE, until)?;
-            let within = to_usize(at % PIECE);
+            let piece = self.get(at / size, until)?;
+            let within = to_usize(at % size);
             let found = piece.get(within..).filter(|rest| !rest.is_empty());
             let found = found.ok_or_else(|| {
                 Error::new(
@@ -250,7 +283,7 @@ mod tests {
         (
             bytes,
             asked,
-            Fetched::new(ranges, "it", &Pieces::new(4 << 20)),
+            Fetched::new(ranges, "it", &Pieces::new(4 << 20, PIECE)),
         )
     }
 
@@ -274,6 +307,26 @@ mod tests {
         }
         let asked: Vec<_> = std::mem::take(&mut *asked.lock());
         assert_eq!(asked, [0..2 * PIECE, PIECE * 40..PIECE * 40 + 5]);
+    }
+
+    #[test]
+    fn small_pieces_are_fetched_without_a_prefetch() {
+        let (bytes, asked) = (Random::new(9).bytes(1 << 20), Asked::default());
+        let ranges = Box::new(ByteCount(bytes.clone(), Arc::clone(&asked)));
+        let pieces = Pieces::new(1 << 20, SMALL_PIECE);
+        let device = Fetched::new(ranges, "it", &pieces).without_prefetch();
+        for at in [0, SMALL_PIECE, 2 * SMALL_PIECE] {
+            assert_eq!(
+                device.read_vec(at + 1, 100).unwrap(),
+                bytes[at as usize + 1..][..100]
+            );
+        }
+        device.read_vec(10 * SMALL_PIECE + 7, 300_000).unwrap();
+        let lens: Vec<_> = (asked.lock().iter())
+            .map(|range| range.end - range.start)
+            .collect();
+        let whole = 10 * SMALL_PIECE;
+        assert_eq!(lens, [SMALL_PIECE, SMALL_PIECE, SMALL_PIECE, whole]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A file behind `https://` or `http://`, read by range requests.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,9 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use zeroize::Zeroizing;
 
 use super::bucket::{Timeouts, prepare_tls, runtime};
-use super::ranges::{Fetched, PIECE, Pieces, Ranges};
+use super::ranges::{Fetched, PIECE, Pieces, Ranges, SMALL_PIECE};
 use crate::address::UrlPrefix;
+use crate::device::BlockDevice;
 use crate::size::to_usize;
 use crate::{Error, Kind, Result};
 
@@ -21,6 +23,9 @@ const LAYER: &str = "web";
 
 /// Bytes of a file that are cached.
 const MEMORY: u64 = 32 << 20;
+
+/// Bytes that are cached for readers with a cache of their own.
+const SMALL_MEMORY: u64 = 4 << 20;
 
 /// Maximum number of bytes of a request.
 const MAX_AT_ONCE: usize = 8 << 20;
@@ -33,7 +38,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of redirects of a request, as of reqwest itself.
 const MAX_REDIRECTS: usize = 10;
 
-/// Opens the file at `url` as a read-only device. Its length and version are those of the first
+/// A file of a web server as read-only devices of the same bytes, which differ in what they request.
+#[derive(Debug)]
+pub(crate) struct WebViews {
+    /// For most readers: caches and prefetches large pieces.
+    pub(crate) usual: Arc<dyn BlockDevice>,
+    /// For readers that have a cache and a read-ahead of their own: requests little more than is read.
+    pub(crate) frugal: Arc<dyn BlockDevice>,
+}
+
+/// Opens the file at `url`, read-only. Its length and version are those of the first
 /// response: if the file changes, every later request fails ([`Kind::Conflict`]).
 ///
 /// [`Kind::Unsupported`] for a server without range requests, [`Kind::Invalid`] for an address with
@@ -45,7 +59,7 @@ pub(crate) fn open(
     url: &str,
     timeout: Option<Duration>,
     redirects: Option<&[UrlPrefix]>,
-) -> Result<impl crate::device::BlockDevice + use<>> {
+) -> Result<WebViews> {
     let (_, rest) = url.split_once("://").unwrap_or_default();
     if rest
         .split(['/', '?', '#'])
@@ -61,9 +75,18 @@ pub(crate) fn open(
     }
     let mut file = WebFile::new(url, timeout, redirects)?;
     let head = file.first()?;
-    let fetched = Fetched::new(Box::new(file), "", &Pieces::new(MEMORY));
-    fetched.cache_piece(0, &head);
-    Ok(fetched)
+    let file = Arc::new(file);
+    let usual = Fetched::new(Box::new(file.clone()), "", &Pieces::new(MEMORY, PIECE));
+    usual.cache_piece(0, &head);
+    let pieces = Pieces::new(SMALL_MEMORY, SMALL_PIECE);
+    let frugal = Fetched::new(Box::new(file), "", &pieces).without_prefetch();
+    for (piece, index) in head.chunks(to_usize(SMALL_PIECE)).zip(0..) {
+        frugal.cache_piece(index, piece);
+    }
+    Ok(WebViews {
+        usual: Arc::new(usual),
+        frugal: Arc::new(frugal),
+    })
 }
 
 /// Downloads all of the file at `url`, which has at most `most` bytes. The server may redirect to `redirects`

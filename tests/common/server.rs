@@ -1,9 +1,11 @@
 //! A small HTTP server of one file, with configurable behavior.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -32,18 +34,57 @@ pub(crate) struct Server {
 struct State {
     conduct: Conduct,
     /// The file, and the number of times it was replaced.
-    bytes: Mutex<(Arc<Vec<u8>>, u32)>,
+    bytes: Mutex<(Served, u32)>,
     requests: AtomicUsize,
+    /// Bytes of files that were sent.
+    sent: AtomicU64,
+}
+
+/// The contents of the file that is served.
+#[derive(Clone)]
+enum Served {
+    Memory(Arc<Vec<u8>>),
+    Disk(Arc<File>),
+}
+
+impl Served {
+    fn len(&self) -> usize {
+        match self {
+            Self::Memory(bytes) => bytes.len(),
+            Self::Disk(file) => file.metadata().unwrap().len().try_into().unwrap(),
+        }
+    }
+
+    fn part(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        match self {
+            Self::Memory(bytes) => bytes[range].to_vec(),
+            Self::Disk(file) => {
+                let mut part = vec![0; range.len()];
+                file.read_exact_at(&mut part, range.start as u64).unwrap();
+                part
+            }
+        }
+    }
 }
 
 impl Server {
     pub(crate) fn start(bytes: Vec<u8>, conduct: Conduct) -> Self {
+        Self::serving(Served::Memory(Arc::new(bytes)), conduct)
+    }
+
+    /// Starts a server of a file on disk, which may be large.
+    pub(crate) fn of_file(file: File) -> Self {
+        Self::serving(Served::Disk(Arc::new(file)), Conduct::Ranges)
+    }
+
+    fn serving(served: Served, conduct: Conduct) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(State {
             conduct,
-            bytes: Mutex::new((Arc::new(bytes), 0)),
+            bytes: Mutex::new((served, 0)),
             requests: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
         });
         let served = state.clone();
         thread::spawn(move || {
@@ -62,7 +103,12 @@ impl Server {
     /// Replaces the file served.
     pub(crate) fn replace(&self, bytes: Vec<u8>) {
         let mut served = self.state.bytes.lock();
-        *served = (Arc::new(bytes), served.1 + 1);
+        *served = (Served::Memory(Arc::new(bytes)), served.1 + 1);
+    }
+
+    /// Returns the number of bytes of the file that were sent, and forgets them.
+    pub(crate) fn take_sent(&self) -> u64 {
+        self.state.sent.swap(0, Ordering::Relaxed)
     }
 
     pub(crate) fn requests(&self) -> usize {
@@ -133,7 +179,7 @@ impl State {
                     "HTTP/1.1 200 OK\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n\r\n",
                     bytes.len()
                 )?;
-                to.write_all(&bytes)
+                self.send(to, &bytes.part(0..bytes.len()))
             }
             Some((start, _)) if start >= bytes.len() => {
                 let len = bytes.len();
@@ -143,7 +189,7 @@ impl State {
                 )
             }
             Some((start, end)) => {
-                let part = &bytes[start..end];
+                let part = bytes.part(start..end);
                 write!(
                     to,
                     "HTTP/1.1 206 Partial Content\r\nETag: \"{tag}\"\r\nContent-Length: {}\r\n",
@@ -156,11 +202,16 @@ impl State {
                     bytes.len()
                 )?;
                 if self.conduct == Conduct::BreaksOff && number % 2 == 1 {
-                    to.write_all(&part[..part.len() / 2])?;
+                    self.send(to, &part[..part.len() / 2])?;
                     return Err(std::io::ErrorKind::BrokenPipe.into());
                 }
-                to.write_all(part)
+                self.send(to, &part)
             }
         }
+    }
+
+    fn send(&self, mut to: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+        self.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        to.write_all(bytes)
     }
 }

@@ -1,5 +1,6 @@
 //! All tests of the command.
 
+mod apple_archives;
 mod apple_plists;
 mod backups;
 mod bench;
@@ -45,6 +46,8 @@ mod reasons;
 mod reband;
 mod recover;
 mod refusals;
+#[cfg(all(target_os = "linux", feature = "s3"))]
+mod remote_archives;
 mod report;
 #[cfg(target_os = "linux")]
 mod rot;

@@ -1,6 +1,6 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
 //! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, UDF, and Core Storage
-//! below HFS+, read.
+//! below HFS+, and Apple Archive, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -13,6 +13,7 @@
 
 mod ancestors;
 pub mod apfs;
+pub mod apple_archive;
 mod bitmap;
 mod block_map;
 mod btree_node;

@@ -58,7 +58,7 @@ pub trait DiskMap: fmt::Debug + Send + Sync {
     /// Returns the name of the format in errors.
     fn layer(&self) -> &'static str;
 
-    /// Returns the length of the disk in bytes, a multiple of 512.
+    /// Returns the length of the disk in bytes, a multiple of 512 unless it is the stream of an archive.
     fn disk_len(&self) -> u64;
 
     /// Returns the chunk that contains byte `offset` of the disk, which is below the length.

@@ -54,11 +54,11 @@ impl Udif {
         let Ok((last, chunk)) = chunks.at(range.end - 1) else {
             return;
         };
-        // Lazy, because asking for the number of threads starts them.
-        let most = || {
-            narrow::<u32>(
-                (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64),
-            )
+        // Lazy, because asking for the number of threads starts them. At most half of what was read already, so
+        // that a small file in an image elsewhere does not cost several times its size.
+        let most = |walked: u64| {
+            let most = (CACHE as u64 / 2 / chunk.len).min(2 * rayon::current_num_threads() as u64);
+            narrow::<u32>(most.min(walked / 2 / chunk.len))
         };
         for index in reader.passes(first.0, last.0, bytes, most) {
             let index = ChunkIndex(index);

@@ -69,8 +69,13 @@ pub struct ConvertOptions {
 }
 
 impl ConvertOptions {
-    /// Refuses options that the format does not support.
+    /// Refuses options that the format does not support, and archives of files.
     fn check(&self, from: &Image) -> Result<()> {
+        if from.format() == Format::Aar {
+            let message = "an archive of files is no disk: extract it, and create an image of the \
+                           folder (`bandsaw create --from FOLDER`)";
+            return Err(Error::unsupported("image", message));
+        }
         self.keep_signature(from)?;
         check_level(self.format, self.level)?;
         if !self.resources.is_empty() && !self.format.is_udif() {

@@ -197,15 +197,18 @@ impl FoundVolumes {
         match volume.open() {
             Ok(fs) => {
                 let info = fs.volume();
-                // None of these has a journal, and only HFS and UDF have counts of files.
+                // None of these has a journal, and only HFS, UDF and archives have counts of files.
                 let has_counts = match volume.format {
                     VolumeFormat::Iso9660 | VolumeFormat::Fat | VolumeFormat::ExFat => false,
                     // The root is one of the folders.
                     VolumeFormat::Udf => info.folders > 0,
                     _ => true,
                 };
-                let has_details =
-                    has_counts && !matches!(volume.format, VolumeFormat::Hfs | VolumeFormat::Udf);
+                let has_details = has_counts
+                    && !matches!(
+                        volume.format,
+                        VolumeFormat::Hfs | VolumeFormat::Udf | VolumeFormat::AppleArchive
+                    );
                 let details = VolumeDetails::HfsPlus {
                     journaled: info.journaled,
                     clean: info.clean,

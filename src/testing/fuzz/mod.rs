@@ -7,6 +7,7 @@
 mod apfs;
 mod apfs_change;
 mod apfs_space;
+mod apple_archive;
 mod archive;
 mod bundle;
 mod change;
@@ -33,6 +34,7 @@ mod udif_set;
 pub use apfs::{apfs_container, apfs_keybag, apfs_node, apfs_record, apfs_sample};
 pub use apfs_change::apfs_change;
 pub use apfs_space::apfs_spaceman;
+pub use apple_archive::apple_archive;
 pub use archive::encrypted_archive;
 pub use bundle::{bundle_model, info_plist, rebanding_plist};
 pub use change::hfsplus_change;
@@ -125,6 +127,7 @@ pub const TARGETS: &[Target] = &[
     target("encode", encode, udif::encode_seeds),
     target("crypt_header", crypt_header, crypt::seeds),
     target("encrypted_archive", encrypted_archive, archive::seeds),
+    target("apple_archive", apple_archive, apple_archive::seeds),
     target("decmpfs", decmpfs, decmpfs::seeds),
     target("decmpfs_pack", decmpfs_pack, decmpfs::pack_seeds),
     target("bundle_model", bundle_model, bundle::model_seeds),

@@ -33,8 +33,8 @@ const MAY_USE: [&str; 21] = [
 
 /// Formats in one folder that must not depend on each other.
 const FORMATS: [&str; 3] = [
-    "container: raw sparsebundle sparseimage asif udif stack fork_file disk_copy dart ndif qcow2 vhd vhdx vmdk ewf",
-    "fs: hfs hfsplus apfs core_storage exfat fat foreign iso9660 udf",
+    "container: raw sparsebundle sparseimage asif udif stack fork_file disk_copy dart ndif qcow2 vhd vhdx vmdk ewf apple_archive",
+    "fs: hfs hfsplus apfs core_storage exfat fat foreign iso9660 udf apple_archive",
     "partition: gpt apm mbr",
 ];
 

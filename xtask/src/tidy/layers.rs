@@ -20,6 +20,8 @@ const FOLDERS: &[(&str, ImagePart)] = &[
     ("src/container/vhdx/", ImagePart::Vhdx),
     ("src/container/vmdk/", ImagePart::Vmdk),
     ("src/container/ewf/", ImagePart::Ewf),
+    // The stream of its entries is a volume.
+    ("src/container/apple_archive/", ImagePart::Volume),
     ("src/partition/", ImagePart::PartitionMap),
 ];
 

@@ -36,6 +36,7 @@ const COVERED: &[&str] = &[
     "crates/fs/src/recovered/masked.rs: read-only, with tests beside it",
     "crates/fs/src/udf/contents.rs: crates/fs/src/udf/tests.rs",
     "crates/python/src/file_object.rs: tests of the wheel read and write through it",
+    "src/container/apple_archive/stream.rs: tests beside it",
     "src/container/asif/mod.rs: tests/asif/mod.rs",
     "src/container/mapped/mod.rs: tests/read_only_images.rs",
     "src/container/raw.rs: tests/containers_suites.rs",

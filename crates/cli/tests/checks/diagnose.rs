@@ -33,7 +33,7 @@ fn diagnose_names_the_cause() {
         bytes
     };
     let files: [(&str, Vec<u8>, &str, &str); 33] = [
-        ("aa.dmg", with(0, b"AA01"), "archive", "aa extract"),
+        ("xar.dmg", with(0, b"xar!"), "archive", "7zz x"),
         ("sit.img", with(10, b"rLau"), "archive", "unar"),
         ("sitx.img", with(0, b"StuffIt!"), "archive", "unar"),
         (

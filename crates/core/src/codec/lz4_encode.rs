@@ -16,7 +16,7 @@ const LAST_MATCH: usize = 12;
 const LONG: usize = 15;
 
 /// Compresses independent blocks, and reuses its memory. The output is deterministic.
-pub(crate) struct Lz4Encoder {
+pub struct Lz4Encoder {
     /// The last place of four bytes by their hash, plus 1.
     places: Box<[u32]>,
 }
@@ -38,7 +38,7 @@ impl Default for Lz4Encoder {
 impl Lz4Encoder {
     /// Appends a block of `plain`, which has less than 4 GiB, to `packed`. Returns false if it would not be shorter than
     /// `plain`; `packed` is then unchanged.
-    pub(crate) fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
+    pub fn encode(&mut self, plain: &[u8], packed: &mut Vec<u8>) -> bool {
         let before = packed.len();
         self.places.fill(0);
         let limit = plain.len().saturating_sub(LAST_MATCH);

@@ -22,7 +22,7 @@ use crate::{Error, Result};
 
 pub use encoder::Encoder;
 pub use level::Level;
-pub(crate) use lz4_encode::Lz4Encoder;
+pub use lz4_encode::Lz4Encoder;
 pub(crate) use lzvn::LzvnEncoder;
 
 /// A compression format.
@@ -99,7 +99,7 @@ pub(crate) fn decode_lzvn(packed: &[u8], plain: &mut [u8]) -> Result<()> {
 
 /// Decodes an LZBITMAP stream into `plain`. Bytes after the end are ignored; a stream that decodes
 /// to more than `plain` is an error.
-pub(crate) fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+pub fn decode_lzbitmap(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lzbitmap::decode(packed, plain).map_err(|fault| fault.into_error("LZBITMAP", packed, plain))
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn decode_lz4(packed: &[u8], plain: &mut [u8]) -> Result<()> {
 }
 
 /// Decodes LZ4 into `plain`, in Apple's frame or one block without it.
-pub(crate) fn decode_lz4_framed_or_raw(packed: &[u8], plain: &mut [u8]) -> Result<()> {
+pub fn decode_lz4_framed_or_raw(packed: &[u8], plain: &mut [u8]) -> Result<()> {
     lz4::decode_framed_or_raw(packed, plain).map_err(|fault| fault.into_error("LZ4", packed, plain))
 }
 

@@ -47,14 +47,14 @@ impl Drop for ActiveRequest<'_> {
 
 impl ActiveRequest<'_> {
     /// Records a read of `bytes` from the chunks `first` to `last`. Returns the following chunks to
-    /// decode ahead, at most `depth`. The range is empty unless the reads are sequential, long
+    /// decode ahead, at most `depth` of the bytes that were read sequentially. The range is empty unless the reads are sequential, long
     /// enough and from one thread: parallel readers use all cores themselves.
     pub fn passes(
         &self,
         first: u32,
         last: u32,
         bytes: u64,
-        depth: impl FnOnce() -> u32,
+        depth: impl FnOnce(u64) -> u32,
     ) -> Range<u32> {
         let mut state = self.ahead.state.lock();
         let next = last.saturating_add(1);
@@ -75,7 +75,8 @@ impl ActiveRequest<'_> {
             state.begun = next;
             return next..next;
         }
-        let begin = state.begun.max(next)..next.saturating_add(depth()).max(state.begun);
+        let begin =
+            state.begun.max(next)..next.saturating_add(depth(state.walked)).max(state.begun);
         state.begun = begin.end;
         begin
     }
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn the_next_range_is_requested_once() {
         let ahead = Readahead::default();
-        let read = |first, last| ahead.reader().passes(first, last, WALK, || 3);
+        let read = |first, last| ahead.reader().passes(first, last, WALK, |_| 3);
         assert!(read(0, 0).is_empty(), "one read is no walk");
         assert_eq!(read(1, 1), 2..5);
         assert_eq!(read(2, 2), 5..6);
@@ -166,9 +167,9 @@ mod tests {
     #[test]
     fn a_few_sectors_in_order_are_no_walk() {
         let ahead = Readahead::default();
-        let read = |chunk, bytes| ahead.reader().passes(chunk, chunk, bytes, || 3);
+        let read = |chunk, bytes| ahead.reader().passes(chunk, chunk, bytes, |_| 3);
         for chunk in 0..4 {
-            let begun = ahead.reader().passes(chunk, chunk, 4096, || {
+            let begun = ahead.reader().passes(chunk, chunk, 4096, |_| {
                 unreachable!("nobody asks how many threads there are")
             });
             assert!(begun.is_empty());

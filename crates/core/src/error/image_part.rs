@@ -51,6 +51,7 @@ const PREFIXES: &[(&str, ImagePart)] = &[
     ("exfat", ImagePart::Volume),
     ("iso 9660", ImagePart::Volume),
     ("udf", ImagePart::Volume),
+    ("apple archive", ImagePart::Volume),
     ("core storage", ImagePart::Volume),
     ("ext ", ImagePart::Volume),
     ("ntfs", ImagePart::Volume),

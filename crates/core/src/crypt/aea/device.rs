@@ -153,8 +153,12 @@ impl Archive {
         }
         let size = u64::from(root.segment_size);
         let (first, last) = (range.start / size, (range.end - 1) / size);
-        // Lazy, because asking for the number of threads starts them.
-        let most = || narrow::<u32>((CACHE as u64 / 2 / size).min(2 * parallel::threads() as u64));
+        // Lazy, because asking for the number of threads starts them. At most half of what was read already, so
+        // that a small file in an image elsewhere does not cost several times its size.
+        let most = |walked: u64| {
+            let most = (CACHE as u64 / 2 / size).min(2 * parallel::threads() as u64);
+            narrow::<u32>(most.min(walked / 2 / size))
+        };
         let count = narrow::<u32>(root.segments());
         let bytes = range.end - range.start;
         for number in reader.passes(narrow(first), narrow(last), bytes, most) {

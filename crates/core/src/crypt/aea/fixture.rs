@@ -11,7 +11,7 @@ use super::scrypt::derive;
 use super::segments::checksum;
 use crate::codec::{Codec, Encoder, Level};
 use crate::crypt::Secret;
-use crate::size::narrow;
+use crate::size::{narrow, to_usize};
 
 /// The symmetric key of archives for tests.
 pub const KEY: [u8; 32] = [0x4B; 32];
@@ -114,6 +114,35 @@ impl ArchiveFixture {
     ///
     /// Panics for a profile with a private key.
     pub fn signed_by(&self, signer: &P256PublicKey, plain: &[u8]) -> Vec<u8> {
+        let size = self.segment_size as usize;
+        let segment = |number: u64| {
+            let at = to_usize(number) * size;
+            Some(plain[at..plain.len().min(at + size)].to_vec())
+        };
+        let pieces = self.pieces_signed_by(signer, plain.len() as u64, &segment);
+        pieces.into_iter().flat_map(|(_, bytes)| bytes).collect()
+    }
+
+    /// Returns the parts of an archive of `len` bytes, with their offsets. `segment` returns the contents of a
+    /// segment; `None`: it is one that does not compress, and only its header is made. It cannot be read.
+    ///
+    /// # Panics
+    ///
+    /// Panics for a profile with a private key.
+    pub fn pieces(
+        &self,
+        len: u64,
+        segment: &dyn Fn(u64) -> Option<Vec<u8>>,
+    ) -> Vec<(u64, Vec<u8>)> {
+        self.pieces_signed_by(&signer(), len, segment)
+    }
+
+    fn pieces_signed_by(
+        &self,
+        signer: &P256PublicKey,
+        len: u64,
+        segment: &dyn Fn(u64) -> Option<Vec<u8>>,
+    ) -> Vec<(u64, Vec<u8>)> {
         let header = HeaderRaw {
             magic: MAGIC,
             profile: [self.profile.number(), 0, 0],
@@ -140,7 +169,8 @@ impl ArchiveFixture {
         let info = [&b"AEA_AMK"[..], &header.as_bytes()[4..8], &signer];
         let main = derivation_key(&main_salt, &*key, &info);
         let keys = KeySchedule::new(main, self.profile.is_encrypted());
-        let (clusters, first_mac) = self.clusters(plain, &keys);
+        let (clusters, first_mac) = self.clusters(len, segment, &keys);
+        let clusters_len: u64 = clusters.iter().map(Part::len).sum();
         let mut prologue = [header.as_bytes(), &self.metadata].concat();
         let signature_at = prologue.len();
         prologue.resize(signature_at + self.profile.signature_len(), 0);
@@ -153,8 +183,8 @@ impl ArchiveFixture {
             mac.copy_from_slice(&key.mac(&[], signature));
         }
         let mut root = RootRaw {
-            size: U64::new(plain.len() as u64),
-            archive_size: U64::new((prologue.len() + size_of::<TailRaw>() + clusters.len()) as u64),
+            size: U64::new(len),
+            archive_size: U64::new((prologue.len() + size_of::<TailRaw>()) as u64 + clusters_len),
             segment_size: U32::new(self.segment_size),
             segments: U32::new(self.segments_per_cluster),
             compression: self.compression,
@@ -170,41 +200,79 @@ impl ArchiveFixture {
             root: root.as_bytes().try_into().unwrap_or([0; 48]),
             first_mac,
         };
-        [&prologue, tail.as_bytes(), &clusters].concat()
+        let mut pieces = vec![(0, [&prologue, tail.as_bytes()].concat())];
+        let mut at = pieces[0].1.len() as u64;
+        for part in clusters {
+            let start = at;
+            at += part.len();
+            if let Part::Made(bytes) = part {
+                pieces.push((start, bytes));
+            }
+        }
+        pieces
     }
 
     /// Returns all clusters, and the MAC of the header of the first.
-    fn clusters(&self, plain: &[u8], keys: &KeySchedule) -> (Vec<u8>, [u8; MAC]) {
-        let size = self.segment_size as usize;
-        let of_cluster = size * self.segments_per_cluster as usize;
+    fn clusters(
+        &self,
+        len: u64,
+        segment: &dyn Fn(u64) -> Option<Vec<u8>>,
+        keys: &KeySchedule,
+    ) -> (Vec<Part>, [u8; MAC]) {
+        let size = u64::from(self.segment_size);
+        let in_each = u64::from(self.segments_per_cluster);
         let mut next_mac = [0xEE; MAC];
         let mut clusters = Vec::new();
-        let pieces: Vec<_> = (0..).zip(plain.chunks(of_cluster)).collect();
-        for (number, piece) in pieces.into_iter().rev() {
-            let key = keys.cluster(number);
+        for number in (0..len.div_ceil(size * in_each)).rev() {
+            let key = keys.cluster(narrow(number));
             let (mut headers, mut macs, mut data) = (Vec::new(), next_mac.to_vec(), Vec::new());
-            let mut segments = piece.chunks(size);
-            for place in 0..self.segments_per_cluster {
-                let plain = segments.next().unwrap_or_default();
-                let mut packed = self.pack(plain);
+            for place in 0..in_each {
+                let at = (number * in_each + place) * size;
+                let plain_len = len.saturating_sub(at).min(size);
+                let plain = match plain_len {
+                    0 => Some(Vec::new()),
+                    _ => segment(number * in_each + place),
+                };
+                let mut packed = plain.as_ref().map(|plain| self.pack(plain));
+                let stored = (packed.as_ref()).map_or(plain_len, |packed| packed.len() as u64);
                 let header = SegmentRaw {
-                    size: U32::new(narrow(plain.len())),
-                    stored: U32::new(narrow(packed.len())),
+                    size: U32::new(narrow(plain_len)),
+                    stored: U32::new(narrow(stored)),
                 };
                 headers.extend_from_slice(header.as_bytes());
-                headers.extend(self.checksum(plain));
-                let of_segment = keys.segment(&key, place);
-                of_segment.apply(&mut packed);
-                macs.extend(of_segment.mac(&[], &packed));
-                data.extend(packed);
+                headers.extend(self.checksum(&plain.unwrap_or_default()));
+                let of_segment = keys.segment(&key, narrow(place));
+                if let Some(packed) = &mut packed {
+                    of_segment.apply(packed);
+                }
+                let bytes = packed.as_deref().unwrap_or_default();
+                macs.extend(of_segment.mac(&[], bytes));
+                data.push(packed.map_or(Part::Absent(stored), Part::Made));
             }
-            (self.change_cluster)(number, &mut headers);
+            (self.change_cluster)(narrow(number), &mut headers);
             let of_header = keys.cluster_header(&key);
             of_header.apply(&mut headers);
             next_mac = of_header.mac(&[&macs], &headers);
-            clusters.push([headers, macs, data].concat());
+            clusters.extend(data.into_iter().rev());
+            clusters.push(Part::Made([headers, macs].concat()));
         }
         clusters.reverse();
-        (clusters.concat(), next_mac)
+        (clusters, next_mac)
+    }
+}
+
+/// A part of an archive.
+enum Part {
+    Made(Vec<u8>),
+    /// A segment of this many bytes that is not made.
+    Absent(u64),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Made(bytes) => bytes.len() as u64,
+            Self::Absent(len) => *len,
+        }
     }
 }

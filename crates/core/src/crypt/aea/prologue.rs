@@ -63,10 +63,10 @@ impl LockedArchive {
     /// Reads the prologue of `file`; `None` if it is no archive. [`Kind::Unsupported`] for an unknown
     /// profile.
     pub fn read(file: &dyn BlockDevice) -> Result<Option<Self>> {
-        let file_len = file.info().len;
-        if file_len < MAGIC.len() as u64 || file.read_array::<4>(0)? != MAGIC {
+        if !Self::begins(file)? {
             return Ok(None);
         }
+        let file_len = file.info().len;
         let cut = || {
             let message = "the file is truncated within the header";
             Error::corrupt(LAYER, file_len, message).because(Reason::Truncated)
@@ -86,6 +86,11 @@ impl LockedArchive {
             bytes,
             file_len,
         }))
+    }
+
+    /// Returns true if `file` begins as an archive does.
+    pub fn begins(file: &dyn BlockDevice) -> Result<bool> {
+        Ok(file.info().len >= MAGIC.len() as u64 && file.read_array::<4>(0)? == MAGIC)
     }
 
     /// Returns the properties that are stored unencrypted.
