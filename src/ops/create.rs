@@ -600,3 +600,37 @@ impl NewIds {
         Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, seed.as_bytes()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_has_the_name_of_its_files() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("Tool 1.2");
+        fs::create_dir(&folder).unwrap();
+        fs::write(scratch.path().join("Tool.tar"), "").unwrap();
+        for (source, name) in [
+            (Some(folder.clone()), "Tool 1.2"),
+            (Some(folder.join("../Tool 1.2/.")), "Tool 1.2"),
+            (Some(scratch.path().join("Tool.tar")), "Tool"),
+            (Some(scratch.path().join("absent")), UNTITLED),
+            (None, UNTITLED),
+        ] {
+            assert_eq!(default_volume_name(source.as_deref()), name);
+        }
+    }
+
+    #[test]
+    fn an_image_for_distribution_is_small() {
+        let of = |format, level| {
+            let options = CreateOptions::for_distribution(format, level);
+            (options.format, options.level)
+        };
+        let fast = Some(Level::FASTEST);
+        assert_eq!(of(None, None), (Format::Udzo, Some(Level::SMALLEST)));
+        assert_eq!(of(None, fast), (Format::Udzo, fast));
+        assert_eq!(of(Some(Format::Ulmo), fast), (Format::Ulmo, None));
+    }
+}

@@ -242,6 +242,20 @@ def test_creation(tmp_path: Path, examples: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "one.dmg").read_bytes() == (tmp_path / "two.dmg").read_bytes()
 
 
+def test_defaults_are_those_of_the_command(tmp_path: Path) -> None:
+    # APFS does not fit.
+    with bandsaw.create(tmp_path / "small.img", 400 << 10, format="UDRW", volname="S") as image:
+        assert image.volume().file_system.startswith("HFS")
+    (tmp_path / "Tool 1.2").mkdir()
+    with bandsaw.create(tmp_path / "tool.img", source=tmp_path / "Tool 1.2", format="UDRW") as image:
+        assert (image.volume().name, image.volume().file_system[:4]) == ("Tool 1.2", "APFS")
+    with bandsaw.create(tmp_path / "disk.img", 8 << 20, format="UDRW", fs="apfs") as image:
+        assert image.volume().name == "untitled"
+    # macOS opens sparse bundles with bands of multiples of 4096 bytes only.
+    with pytest.raises(bandsaw.BandSize, match="the nearest are 2097152 and 2101248"):
+        bandsaw.create(tmp_path / "b.sparsebundle", 1 << 20, band_size=2097664)
+
+
 def test_progress(dmg: Path, tmp_path: Path) -> None:
     large = tmp_path / "large.img"
     with bandsaw.create(large, 512 << 20, format="UDRW") as image:
