@@ -17,7 +17,7 @@ use crate::container::qcow2::Qcow2;
 use crate::container::udif::{self, Resource};
 use crate::container::vhd::Vhd;
 use crate::container::vhdx::Vhdx;
-use crate::container::vmdk::Vmdk;
+use crate::container::vmdk::{self, Vmdk, VmdkPart};
 use crate::container::{Format, fork_file};
 use crate::device::{Access, BlockDevice, BlockDeviceExt, Slice};
 use crate::size::{narrow, to_usize};
@@ -99,7 +99,7 @@ impl Opening<'_> {
             Format::Qcow2 => MappedDisk::new(Qcow2::open(data)?),
             Format::Vhd => MappedDisk::new(Vhd::open(data)?),
             Format::Vhdx => MappedDisk::new(Vhdx::open(data)?),
-            Format::Vmdk => MappedDisk::new(Vmdk::open(data)?),
+            Format::Vmdk => MappedDisk::new(self.vmdk(data)?),
             Format::Ewf => MappedDisk::new(Ewf::open(self.ewf_parts(data)?)?),
             other => {
                 let message = format!("{other} is not a format that is only read");
@@ -140,6 +140,31 @@ impl Opening<'_> {
             parts.push(EwfPart { file, name: path });
         }
         Ok(parts)
+    }
+
+    /// Opens a VMDK file; of a description also the files of the extents, beside it.
+    fn vmdk(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vmdk> {
+        const SET: &str = "vmdk";
+        if !vmdk::Description::probe(&*file)? {
+            return Vmdk::open(file);
+        }
+        let description = vmdk::Description::read(&*file)?;
+        let is_far = remote::url(self.path).is_some();
+        let folder = self.path.parent().filter(|_| !is_far);
+        let mut parts = Vec::new();
+        for name in description.file_names() {
+            let missing = || {
+                let message = format!("missing extent {name:?}: expected beside the description");
+                Error::new(Kind::NotFound, SET, message)
+            };
+            // The description allows plain names only.
+            let path = folder.ok_or_else(missing)?.join(name);
+            let found = LocalFile::open_locked(&path, Open::Read, Lock::Shared)?;
+            let file = Arc::new(found.ok_or_else(missing)?);
+            self.layers.push(Layer::File(file.clone()));
+            parts.push(VmdkPart { file, path });
+        }
+        Vmdk::open_parts(&description, &parts)
     }
 
     /// Returns the block table of an NDIF image. `None`: it is no such image.
