@@ -163,7 +163,7 @@ fn change_once(home: &Path, tree: &mut Tree, random: &mut Random, number: usize)
             folders.push(String::new());
             let parent = pick(random, folders).unwrap_or_default();
             let path = parent + &name(random);
-            // The catalog has no room for ever.
+            // hfsutils takes paths of limited length.
             if path.matches('/').count() < 6 {
                 hfs(home, "hmkdir", &[&mac_path(&path)]);
                 tree.insert(path, None);
