@@ -13,6 +13,7 @@ use bandsaw::container::mapped::MappedDisk;
 use bandsaw::container::ndif::Ndif;
 use bandsaw::container::ndif::fixture::NdifFixture;
 use bandsaw::container::udif::{Resource, to_fork};
+use bandsaw::container::vmdk::{self, Vmdk, VmdkPart};
 use bandsaw::container::{Format, dart, disk_copy, fork_file};
 use bandsaw::device::{Access, BlockDeviceExt, Memory};
 use bandsaw::open::{self, CreateOptions, OpenOptions};
@@ -67,8 +68,7 @@ fn disks_of_other_programs_conform() {
     use bandsaw::container::qcow2::Qcow2;
     use bandsaw::container::vhd::Vhd;
     use bandsaw::container::vhdx::Vhdx;
-    use bandsaw::container::vmdk::Vmdk;
-    use bandsaw::container::{ewf, qcow2, vhd, vhdx, vmdk};
+    use bandsaw::container::{ewf, qcow2, vhd, vhdx};
     let disk = diskette();
     let memory = |bytes: Vec<u8>| Arc::new(Memory::read_only(bytes));
     let conform = |disk: MappedDisk| conformance::read_only(Arc::new(disk));
@@ -89,6 +89,7 @@ fn disks_of_other_programs_conform() {
         let file = memory(vmdk::fixture::file(&disk, compressed));
         conform(MappedDisk::new(Vmdk::open(file).unwrap()));
     }
+    conform(MappedDisk::new(described(&disk)));
     let parts = ewf::fixture::set(&disk, 7)
         .into_iter()
         .map(|bytes| EwfPart {
@@ -96,6 +97,64 @@ fn disks_of_other_programs_conform() {
             name: "part".into(),
         });
     conform(MappedDisk::new(Ewf::open(parts.collect()).unwrap()));
+}
+
+/// Returns a disk in a sparse, a compressed and a flat file, with an extent between them that is not
+/// stored.
+fn described(disk: &[u8]) -> Vmdk {
+    let (one, two, three) = (
+        200_000 / 512 * 512,
+        300_000 / 512 * 512,
+        500_000 / 512 * 512,
+    );
+    let files = [
+        vmdk::fixture::file(&disk[..one], false),
+        vmdk::fixture::file(&disk[one..two], true),
+        [&[7; 1024], &disk[two..three]].concat(),
+    ];
+    let text = format!(
+        "# Disk DescriptorFile\nparentCID=ffffffff\ncreateType=\"custom\"\n\
+         RW {} SPARSE \"a.vmdk\"\nRW {} SPARSE \"b.vmdk\"\nRW {} FLAT \"c.vmdk\" 2\nRW 7 ZERO\n",
+        one / 512,
+        (two - one) / 512,
+        (three - two) / 512,
+    );
+    let description = vmdk::Description::parse(&text).unwrap();
+    let parts = files.map(|bytes| VmdkPart {
+        file: Arc::new(Memory::read_only(bytes)),
+        path: "part.vmdk".into(),
+    });
+    let opened = Vmdk::open_parts(&description, &parts).unwrap();
+    let image = MappedDisk::new(Vmdk::open_parts(&description, &parts).unwrap());
+    assert!(image.read_vec(0, three).unwrap() == disk[..three]);
+    assert_eq!(image.read_vec(three as u64, 7 * 512).unwrap(), [0; 7 * 512]);
+    opened
+}
+
+#[test]
+fn extents_of_the_wrong_length_are_refused() {
+    let sparse = vmdk::fixture::file(&[1; 64 << 10], false);
+    for (line, bytes, words) in [
+        (
+            "RW 129 SPARSE \"a.vmdk\"",
+            sparse.clone(),
+            "66048 by the description",
+        ),
+        ("RW 2 FLAT \"a.vmdk\" 1", vec![0; 1535], "truncated"),
+        ("RW 2 SPARSE \"a.vmdk\"", vec![0; 2048], "signature"),
+        ("RW 2 SPARSE \"a.vmdk\"", vec![0; 100], "shorter"),
+    ] {
+        let text = format!("parentCID=ffffffff\ncreateType=\"custom\"\n{line}\n");
+        let description = vmdk::Description::parse(&text).unwrap();
+        let part = VmdkPart {
+            file: Arc::new(Memory::read_only(bytes)),
+            path: "a.vmdk".into(),
+        };
+        let error = Vmdk::open_parts(&description, &[part]).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(words) && text.contains("a.vmdk"), "{error}");
+    }
 }
 
 /// Opens the image, and compares its disk.
@@ -126,7 +185,7 @@ fn images_are_found_by_their_contents() {
 
 #[test]
 fn disks_of_other_programs_are_found_by_their_contents() {
-    use bandsaw::container::{ewf, qcow2, vhd, vhdx, vmdk};
+    use bandsaw::container::{ewf, qcow2, vhd, vhdx};
     let scratch = tempfile::tempdir().unwrap();
     let (disk, at) = (diskette(), |name: &str| scratch.path().join(name));
     for (name, format, bytes) in [

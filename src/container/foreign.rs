@@ -119,12 +119,6 @@ const TABLE: &[(Magic, &str, ForeignKind, &[&str])] = &[
     ((0, b"QED\0"), "a QEMU disk (qed)", Disk, QEMU),
     ((0, b"COWD"), "a VMware disk (vmdk)", Disk, QEMU),
     (
-        (0, b"# Disk DescriptorFile"),
-        "the description of a VMware disk (vmdk) in other files",
-        Disk,
-        QEMU,
-    ),
-    (
         (64, b"\x7f\x10\xda\xbe"),
         "a VirtualBox disk (vdi)",
         Disk,
@@ -159,6 +153,12 @@ const TABLE: &[(Magic, &str, ForeignKind, &[&str])] = &[
     (
         (0, b"LVF\x09\x0d\x0a\xff\0"),
         "an EnCase archive of files (L01)",
+        Archive,
+        &["open it in the program that made it"],
+    ),
+    (
+        (0, b"LEF2\x0d\x0a\x81\0"),
+        "an EnCase archive of files (Lx01)",
         Archive,
         &["open it in the program that made it"],
     ),

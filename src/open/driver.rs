@@ -156,7 +156,7 @@ struct ReadOnlyDriver {
 const HFS: ReadOnlyDriver = ReadOnlyDriver {
     open: |device| Ok(Arc::new(HfsVolume::open(device)?)),
     refusal: Some("HFS volumes can only be read; copy the files to another image"),
-    check: None,
+    check: Some(hfs::check),
     stated_len: |device| hfs::stated_len(&**device),
     free_map: None,
 };

@@ -10,7 +10,7 @@ use crate::container::mapped::MappedDisk;
 use crate::container::qcow2::Qcow2;
 use crate::container::vhd::Vhd;
 use crate::container::vhdx::Vhdx;
-use crate::container::vmdk::Vmdk;
+use crate::container::vmdk::{self, Vmdk, VmdkPart};
 use crate::device::BlockDevice;
 use crate::size::narrow;
 use crate::store::{LocalFile, Lock, Open};
@@ -30,13 +30,38 @@ impl Opening<'_> {
             Format::Qcow2 => MappedDisk::new(Qcow2::open(data)?),
             Format::Vhd => MappedDisk::new(Vhd::open(data)?),
             Format::Vhdx => MappedDisk::new(Vhdx::open(data)?),
-            Format::Vmdk => MappedDisk::new(Vmdk::open(data)?),
+            Format::Vmdk => MappedDisk::new(self.vmdk(data)?),
             Format::Ewf => MappedDisk::new(Ewf::open(self.ewf_parts(data)?)?),
             other => {
                 let message = format!("{other} is not a format that is only read");
                 return Err(Error::invalid(LAYER, message));
             }
         })
+    }
+
+    /// Opens a VMDK file; of a description also the files of the extents, beside it.
+    fn vmdk(&mut self, file: Arc<dyn BlockDevice>) -> Result<Vmdk> {
+        const SET: &str = "vmdk";
+        if !vmdk::Description::probe(&*file)? {
+            return Vmdk::open(file);
+        }
+        let description = vmdk::Description::read(&*file)?;
+        let is_far = remote::url(self.path).is_some();
+        let folder = self.path.parent().filter(|_| !is_far);
+        let mut parts = Vec::new();
+        for name in description.file_names() {
+            let missing = || {
+                let message = format!("missing extent {name:?}: expected beside the description");
+                Error::new(Kind::NotFound, SET, message)
+            };
+            // The description allows plain names only.
+            let path = folder.ok_or_else(missing)?.join(name);
+            let found = LocalFile::open_locked(&path, Open::Read, Lock::Shared)?;
+            let file = Arc::new(found.ok_or_else(missing)?);
+            self.layers.push(Layer::File(file.clone()));
+            parts.push(VmdkPart { file, path });
+        }
+        Vmdk::open_parts(&description, &parts)
     }
 
     /// Returns `file`, the first of a set of EWF files, and the others, beside it.

@@ -23,6 +23,7 @@ mod hfsutils;
 mod libfshfs;
 mod linux_apfs;
 mod linux_kernel;
+mod machfs;
 #[cfg(target_os = "linux")]
 mod mount;
 mod nbd;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
     libfshfs::add(&mut suite);
     linux_apfs::add(&mut suite);
     linux_kernel::add(&mut suite);
+    machfs::add(&mut suite);
     #[cfg(target_os = "linux")]
     mount::add(&mut suite);
     nbd::add(&mut suite);

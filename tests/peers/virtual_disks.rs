@@ -1,6 +1,7 @@
 //! `qemu-img` and `ewfacquire`, which write the disks of other programs that we read.
 
 use std::fs;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use bandsaw::container::Format;
@@ -23,6 +24,10 @@ pub(crate) fn add(suite: &mut Suite) {
     suite
         .peer("qemu-img-disks", &[QEMU_IMG])
         .test("we_read_its_virtual_disks", we_read_its_virtual_disks)
+        .test(
+            "we_read_its_disks_in_several_files",
+            we_read_its_disks_in_several_files,
+        )
         .test("layers_are_refused", layers_are_refused);
     suite
         .peer("ewfacquire", &[EWFACQUIRE])
@@ -113,6 +118,93 @@ fn we_read_its_virtual_disks() {
     }
 }
 
+/// A disk that is longer than two extents can be.
+fn we_read_its_disks_in_several_files() {
+    const END: u64 = (2 << 30) + (8 << 20);
+    const PIECE: usize = 4 << 20;
+    let scratch = crate::scratch();
+    let at = |name: &str| scratch.path().join(name);
+    let mut raw = fs::File::create(at("raw.img")).unwrap();
+    raw.set_len(END).unwrap();
+    let boundary = 2 << 30;
+    for (place, len) in [
+        (0, 70_000),
+        (1 << 30, 3_000_000),
+        (boundary - 99_000, 200_000),
+    ] {
+        raw.seek(SeekFrom::Start(place)).unwrap();
+        raw.write_all(&noise(len)).unwrap();
+    }
+    raw.seek(SeekFrom::Start(END - 512)).unwrap();
+    raw.write_all(&noise(512)).unwrap();
+    let raw = crate::disk::open(&at("raw.img"), bandsaw::store::Open::Read);
+    for (kind, extents) in [
+        (
+            "twoGbMaxExtentSparse",
+            &["disk-s001.vmdk", "disk-s002.vmdk"][..],
+        ),
+        ("twoGbMaxExtentFlat", &["disk-f001.vmdk", "disk-f002.vmdk"]),
+        ("monolithicFlat", &["disk-flat.vmdk"]),
+    ] {
+        let path = at("disk.vmdk");
+        run(QEMU_IMG
+            .command()
+            .args(["convert", "-f", "raw", "-O", "vmdk", "-o"])
+            .arg(format!("subformat={kind}"))
+            .args([&at("raw.img"), &path]));
+        let image = open::open(&path, &OpenOptions::default())
+            .unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert_eq!(image.format(), Format::Vmdk);
+        assert_eq!(image.disk().info().len, END, "{kind}");
+        for start in (0..END).step_by(PIECE) {
+            let expected = raw.read_vec(start, PIECE).unwrap();
+            assert!(
+                image.disk().read_vec(start, PIECE).unwrap() == expected,
+                "{kind}: {start}"
+            );
+        }
+        drop(image);
+        let checked = open::examine(&path, &OpenOptions::default(), &Silent).unwrap();
+        assert_eq!(
+            checked.problems.worst(),
+            None,
+            "{kind}: {:?}",
+            checked.problems
+        );
+        let refused = |word: &str| {
+            let error = open::open(&path, &OpenOptions::default())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(word), "{kind}: {error}");
+        };
+        let last = at(extents[extents.len() - 1]);
+        let bytes = fs::metadata(&last).unwrap().len();
+        fs::File::options()
+            .write(true)
+            .open(&last)
+            .unwrap()
+            .set_len(bytes / 2)
+            .unwrap();
+        // Of a sparse extent the tables may be whole, so that a check finds the loss.
+        let checked = open::examine(&path, &OpenOptions::default(), &Silent);
+        assert!(
+            checked.is_ok_and(|checked| checked.problems.worst().is_some()),
+            "{kind}"
+        );
+        if kind != "twoGbMaxExtentSparse" {
+            refused("truncated");
+        }
+        fs::remove_file(&last).unwrap();
+        refused("missing extent");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(extents[0], "../elsewhere.vmdk")).unwrap();
+        refused("without a folder");
+        for name in extents {
+            let _ = fs::remove_file(at(name));
+        }
+    }
+}
+
 fn layers_are_refused() {
     let scratch = crate::scratch();
     let at = |name: &str| scratch.path().join(name);
@@ -153,9 +245,8 @@ fn layers_are_refused() {
     ]);
     for (name, word) in [
         ("over.qcow2", "below.qcow2"),
-        ("over.vmdk", "layer over another"),
-        ("split.vmdk", "description"),
-        ("split-s001.vmdk", "one of several files"),
+        ("over.vmdk", "below.vmdk"),
+        ("split-s001.vmdk", "open its description"),
         ("sub.qcow2", "subclusters"),
     ] {
         let opened = open::open(&at(name), &OpenOptions::default());

@@ -27,7 +27,7 @@ fn every_reading_verb_reads_it() {
     let extracted = scratch.path("out/docs/deep/Read Me");
     assert_eq!(fs::read(extracted).unwrap(), b"deep down");
     let checked = scratch.json(&["check", "old.img"]);
-    assert_eq!(checked["conclusion"], "unchecked", "{checked}");
+    assert_eq!(checked["conclusion"], "sound", "{checked}");
 }
 
 #[test]

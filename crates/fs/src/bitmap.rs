@@ -1,6 +1,8 @@
-//! Bitmaps of blocks; the first block is the lowest bit of the first byte.
+//! Bitmaps of blocks; the first block is the lowest bit of the first byte unless stated.
 
 use std::ops::Range;
+
+use bandsaw_core::size::narrow;
 
 /// Sets the bits of `range`, which must be within `bytes`.
 pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
@@ -10,6 +12,26 @@ pub(super) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
     }
     let head = 0xFF << (range.start % 8);
     let tail = (1_u8 << (range.end % 8)) - 1;
+    if first == last {
+        bytes[first] |= head & tail;
+        return;
+    }
+    bytes[first] |= head;
+    bytes[first + 1..last].fill(0xFF);
+    if tail != 0 {
+        bytes[last] |= tail;
+    }
+}
+
+/// Sets the bits of `range`, counted from the highest bit of the first byte, which must be within
+/// `bytes`.
+pub(super) fn set_high_bits(bytes: &mut [u8], range: Range<usize>) {
+    let (first, last) = (range.start / 8, range.end / 8);
+    if range.is_empty() {
+        return;
+    }
+    let head = 0xFF >> (range.start % 8);
+    let tail = !(0xFF_u8.checked_shr(narrow(range.end % 8)).unwrap_or(0));
     if first == last {
         bytes[first] |= head & tail;
         return;

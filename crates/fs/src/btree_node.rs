@@ -40,6 +40,9 @@ const _: () = assert!(size_of::<NodeDescriptorRaw>() == 14);
 /// Offset of the first record of a node.
 pub(crate) const FIRST_RECORD: u16 = 14;
 
+/// Offset of record 2 of node 0, the map of used nodes.
+pub(crate) const HEADER_MAP_OFFSET: u16 = 248;
+
 /// The tree header, record 0 of node 0.
 ///
 /// Source: Apple hfs-715.100.10, core/hfs_format.h, BTHeaderRec.

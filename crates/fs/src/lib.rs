@@ -1,6 +1,6 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, UDF, and Core Storage
-//! below HFS+, and Apple Archive, read.
+//! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, UDF and Apple Archive, read and
+//! checked; Core Storage below HFS+, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -16,9 +16,12 @@ pub mod apfs;
 pub mod apple_archive;
 mod bitmap;
 mod block_map;
+mod block_users;
+mod btree_check;
 mod btree_node;
 mod build;
 mod change;
+mod check_report;
 mod clusters;
 pub mod core_storage;
 pub mod exfat;

@@ -300,7 +300,8 @@ fn has_backing_file(file: &dyn BlockDevice, header: &Qcow2Raw) -> Result<Error> 
         ));
     };
     let message = format!(
-        "QCOW2 image that is a layer over {name:?}: join both first by `qemu-img convert -O raw`"
+        "QCOW2 image that is a layer over {name:?}: join both first: `qemu-img convert -O raw DISK.qcow2 \
+         disk.img`"
     );
     Ok(Error::unsupported(LAYER, message))
 }

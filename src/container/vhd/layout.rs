@@ -1,6 +1,6 @@
 //! On-disk structures of VHD. Big-endian.
 
-use zerocopy::big_endian::{U32, U64};
+use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// [`FooterRaw::cookie`].
@@ -53,7 +53,11 @@ pub(super) struct SparseRaw {
     /*01c*/ pub(super) entries: U32,
     /*020*/ pub(super) block_size: U32, // bytes
     /*024*/ pub(super) checksum: U32,
-    /*028*/ pub(super) rest: [u8; 984],
+    /*028*/ pub(super) parent_id: [u8; 16],
+    /*038*/ pub(super) parent_time: U32,
+    /*03c*/ pub(super) reserved: U32,
+    /*040*/ pub(super) parent_name: [U16; 256], // UTF-16
+    /*240*/ pub(super) rest: [u8; 448],
 }
 const _: () = assert!(size_of::<SparseRaw>() == 1024);
 

@@ -113,8 +113,12 @@ impl Vhd {
             FIXED => None,
             DYNAMIC => Some(VhdBlocks::read(&*file, footer.data_offset.get(), len)?),
             DIFFERENCING => {
-                let message = "VHD image that is a layer over another (differencing): join both first, \
-                               in Hyper-V or by `qemu-img convert -O raw`";
+                let name = parent_name(&*file, footer.data_offset.get())?;
+                let message = format!(
+                    "VHD image that is a layer over {name} (differencing): join both first, in Hyper-V \
+                     (`Convert-VHD DISK.vhd WHOLE.vhd`) or VirtualBox (`VBoxManage clonemedium DISK.vhd \
+                     WHOLE.vhd`); qemu-img reads the layer alone"
+                );
                 return Err(Error::unsupported(LAYER, message));
             }
             other => {
@@ -185,6 +189,23 @@ impl VhdBlocks {
         let sector = *self.table.get(to_usize(number))?;
         (sector != UNUSED).then(|| SectorNumber::from(sector).offset() + self.bitmap)
     }
+}
+
+/// Returns the name of the disk below a differencing disk, for users.
+fn parent_name(file: &dyn BlockDevice, header_at: u64) -> Result<String> {
+    const LEN: usize = size_of::<SparseRaw>();
+    let unnamed = || Ok("another".to_owned());
+    let end = header_at.checked_add(LEN as u64);
+    if end.is_none_or(|end| end > file.info().len) {
+        return unnamed();
+    }
+    let header: SparseRaw = zerocopy::transmute!(file.read_array::<LEN>(header_at)?);
+    let units = header.parent_name.iter().map(|unit| unit.get());
+    let units: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
+    if header.cookie != SPARSE_COOKIE || units.is_empty() {
+        return unnamed();
+    }
+    Ok(format!("{:?}", String::from_utf16_lossy(&units)))
 }
 
 impl DiskMap for Vhd {
@@ -271,5 +292,40 @@ impl DiskMap for Vhd {
             }
         };
         vec![("kind", kind)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromBytes;
+
+    use super::*;
+    use crate::device::Memory;
+
+    #[test]
+    fn a_differencing_disk_is_refused_with_the_name_of_its_parent() {
+        let mut bytes = fixture::image(&[1; 64 << 10], Some(16 << 10));
+        let last = bytes.len() - size_of::<FooterRaw>();
+        for at in [0, last] {
+            let (footer, _) = FooterRaw::mut_from_prefix(&mut bytes[at..]).unwrap();
+            footer.kind = DIFFERENCING.into();
+            footer.checksum = 0.into();
+            footer.checksum = checksum(footer.as_bytes()).into();
+        }
+        let refused = |bytes: &[u8]| {
+            let opened = Vhd::open(Arc::new(Memory::read_only(bytes)));
+            opened.unwrap_err().to_string()
+        };
+        assert!(refused(&bytes).contains("a layer over another"));
+        let (header, _) = SparseRaw::mut_from_prefix(&mut bytes[512..]).unwrap();
+        let units = "Büro.vhd".encode_utf16();
+        for (place, unit) in header.parent_name.iter_mut().zip(units) {
+            *place = unit.into();
+        }
+        let error = refused(&bytes);
+        assert!(
+            error.contains("\"Büro.vhd\"") && error.contains("Convert-VHD"),
+            "{error}"
+        );
     }
 }

@@ -3,10 +3,10 @@
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::layout::{
-    BAT, BLOCK_PRESENT, BLOCK_ZERO, DISK_SIZE, FILE_MAGIC, FILE_PARAMETERS, HEADER_SIGNATURE,
-    HEADER_SIZE, HEADERS, LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE,
-    MetadataRaw, MetadataTableRaw, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw,
-    TABLE_SIZE, VhdxHeaderRaw,
+    BAT, BLOCK_PRESENT, BLOCK_ZERO, DISK_SIZE, FILE_MAGIC, FILE_PARAMETERS, HAS_PARENT,
+    HEADER_SIGNATURE, HEADER_SIZE, HEADERS, LOGICAL_SECTOR, LocatorEntryRaw, LocatorRaw, METADATA,
+    METADATA_REQUIRED, METADATA_SIGNATURE, MetadataRaw, MetadataTableRaw, PARENT_LOCATOR,
+    REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw, TABLE_SIZE, VhdxHeaderRaw,
 };
 use super::{MIB, checksum};
 use crate::size::{narrow, to_usize};
@@ -86,6 +86,43 @@ pub fn image(disk: &[u8]) -> Vec<u8> {
         put(&mut file, BAT_AT + 8 * number as u64, &entry.to_le_bytes());
     }
     reseal(&mut file);
+    file
+}
+
+/// Returns the image of a disk without blocks that is a layer over a parent with this relative path.
+pub fn differencing(parent: &str) -> Vec<u8> {
+    let mut file = image(&[0; 1 << 20]);
+    let utf16 =
+        |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    let (key, value) = (utf16("relative_path"), utf16(parent));
+    let texts = size_of::<LocatorRaw>() + size_of::<LocatorEntryRaw>();
+    let mut locator = LocatorRaw::new_zeroed();
+    locator.entries = 1.into();
+    let entry = LocatorEntryRaw {
+        key_at: narrow::<u32>(texts).into(),
+        value_at: narrow::<u32>(texts + key.len()).into(),
+        key_length: narrow::<u16>(key.len()).into(),
+        value_length: narrow::<u16>(value.len()).into(),
+    };
+    let bytes = [locator.as_bytes(), entry.as_bytes(), &key, &value].concat();
+    let offset = (64 << 10) + 32;
+    put(&mut file, METADATA_AT + offset, &bytes);
+    put(&mut file, METADATA_AT + 10, &4_u16.to_le_bytes());
+    let item = MetadataRaw {
+        id: PARENT_LOCATOR,
+        offset: narrow::<u32>(offset).into(),
+        length: narrow::<u32>(bytes.len()).into(),
+        flags: METADATA_REQUIRED.into(),
+        reserved: 0.into(),
+    };
+    let table = size_of::<MetadataTableRaw>() + 3 * size_of::<MetadataRaw>();
+    put(&mut file, METADATA_AT + table as u64, item.as_bytes());
+    // The flags of the file parameters follow the size of a block.
+    put(
+        &mut file,
+        METADATA_AT + (64 << 10) + 4,
+        &HAS_PARENT.to_le_bytes(),
+    );
     file
 }
 

@@ -131,6 +131,36 @@ pub(super) const DISK_ID: [u8; 16] = [
     0xAB, 0x12, 0xCA, 0xBE, 0xE6, 0xB2, 0x23, 0x45, 0x93, 0xEF, 0xC3, 0x09, 0xE0, 0x00, 0xC7, 0x46,
 ];
 
+/// Place of a parent: A8D35F2D-B30B-454D-ABF7-D3D84834AB0C.
+pub(super) const PARENT_LOCATOR: [u8; 16] = [
+    0x2D, 0x5F, 0xD3, 0xA8, 0x0B, 0xB3, 0x4D, 0x45, 0xAB, 0xF7, 0xD3, 0xD8, 0x48, 0x34, 0xAB, 0x0C,
+];
+
+/// The beginning of the item of a parent; entries of [`LocatorEntryRaw`] follow.
+///
+/// Source: [MS-VHDX] §2.6.2.6.1.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct LocatorRaw {
+    /*00*/ pub(super) kind: [u8; 16],
+    /*10*/ pub(super) reserved: U16,
+    /*12*/ pub(super) entries: U16,
+}
+const _: () = assert!(size_of::<LocatorRaw>() == 20);
+
+/// A key and its value, both in UTF-16.
+///
+/// Source: [MS-VHDX] §2.6.2.6.2.
+#[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct LocatorEntryRaw {
+    /*00*/ pub(super) key_at: U32, // in the item
+    /*04*/ pub(super) value_at: U32,
+    /*08*/ pub(super) key_length: U16, // bytes
+    /*0a*/ pub(super) value_length: U16,
+}
+const _: () = assert!(size_of::<LocatorEntryRaw>() == 12);
+
 /// State of a block, the lowest three bits of its entry: zeros. Blocks of the states 0 (not present), 1
 /// (undefined) and 3 (unmapped) are not stored.
 pub(super) const BLOCK_ZERO: u64 = 2;

@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use bandsaw_core::crc32c::crc32c;
 use zerocopy::FromBytes;
+use zerocopy::little_endian::{U16, U32};
 
 use self::layout::{
     BAT, BLOCK_PARTIAL, BLOCK_PRESENT, BLOCK_RESERVED, BLOCK_STATE, BLOCK_ZERO, CHECKSUM_AT,
     DISK_ID, DISK_SIZE, FILE_MAGIC, FILE_PARAMETERS, HAS_PARENT, HEADER_SIGNATURE, HEADER_SIZE,
-    HEADERS, LOGICAL_SECTOR, METADATA, METADATA_REQUIRED, METADATA_SIGNATURE, MetadataRaw,
-    MetadataTableRaw, OFFSET_SHIFT, PHYSICAL_SECTOR, REGION_SIGNATURE, REGION_TABLES, RegionRaw,
-    RegionTableRaw, TABLE_SIZE, VhdxHeaderRaw,
+    HEADERS, LOGICAL_SECTOR, LocatorEntryRaw, LocatorRaw, METADATA, METADATA_REQUIRED,
+    METADATA_SIGNATURE, MetadataRaw, MetadataTableRaw, OFFSET_SHIFT, PARENT_LOCATOR,
+    PHYSICAL_SECTOR, REGION_SIGNATURE, REGION_TABLES, RegionRaw, RegionTableRaw, TABLE_SIZE,
+    VhdxHeaderRaw,
 };
 use super::checksum::StoredChecksum;
 use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
@@ -30,6 +32,8 @@ const LAYER: &str = "vhdx";
 const MIB: u64 = 1 << 20;
 /// Largest disk, in bytes: 64 TiB.
 const MAX_DISK: u64 = 64 << 40;
+/// Longest description of a parent that is read, in bytes.
+const MAX_LOCATOR: u64 = 64 << 10;
 /// Largest number of entries of a table.
 const MAX_ENTRIES: usize = 2047;
 /// Bytes of the table of blocks that are read at a time, and kept.
@@ -267,8 +271,17 @@ impl VhdxMetadata {
         let parameters = item(FILE_PARAMETERS, 8)?;
         let (block_size, flags) = (u64::from(word(&parameters)), word(&parameters[4..]));
         if flags & HAS_PARENT != 0 {
-            let message = "VHDX image that is a layer over another (differencing): join both first, in \
-                           Hyper-V or by `qemu-img convert -O raw`";
+            let locator = entries.iter().find(|entry| entry.id == PARENT_LOCATOR);
+            let locator = locator.and_then(|entry| {
+                let len = u64::from(entry.length.get()).min(MAX_LOCATOR);
+                item(PARENT_LOCATOR, len).ok()
+            });
+            let parent = locator.and_then(|bytes| parent_path(&bytes));
+            let name = parent.map_or_else(|| "another".to_owned(), |path| format!("{path:?}"));
+            let message = format!(
+                "VHDX image that is a layer over {name} (differencing): join both first, in Hyper-V: \
+                 `Convert-VHD DISK.vhdx WHOLE.vhdx`"
+            );
             return Err(Error::unsupported(LAYER, message));
         }
         if unknown {
@@ -306,6 +319,28 @@ impl VhdxMetadata {
             sector,
         })
     }
+}
+
+/// Returns the path of the parent in the item that describes it.
+fn parent_path(locator: &[u8]) -> Option<String> {
+    let (head, rest) = LocatorRaw::ref_from_prefix(locator).ok()?;
+    let count = usize::from(head.entries.get()) * size_of::<LocatorEntryRaw>();
+    let entries = <[LocatorEntryRaw]>::ref_from_bytes(rest.get(..count)?).ok()?;
+    let text = |at: U32, len: U16| {
+        let bytes = locator.get(to_usize(at.get().into())..)?;
+        let units = bytes.get(..len.get().into())?.as_chunks::<2>().0.iter();
+        let units: Vec<u16> = units.map(|unit| u16::from_le_bytes(*unit)).collect();
+        Some(String::from_utf16_lossy(&units))
+    };
+    ["relative_path", "absolute_win32_path", "volume_path"]
+        .into_iter()
+        .find_map(|key| {
+            let is_it = |entry: &&LocatorEntryRaw| {
+                text(entry.key_at, entry.key_length).as_deref() == Some(key)
+            };
+            let entry = entries.iter().find(is_it)?;
+            text(entry.value_at, entry.value_length)
+        })
 }
 
 impl DiskMap for Vhdx {
@@ -378,11 +413,23 @@ impl DiskMap for Vhdx {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Memory;
 
     /// The value that catalogs of CRCs give for CRC-32C, of bytes around a field of zeros.
     #[test]
     fn the_checksum_is_the_one_of_castagnoli() {
         // Of 32 bytes of zeros: RFC 3720, appendix B.4.
         assert_eq!(checksum(&[0; 32]), 0x8A91_36AA);
+    }
+
+    #[test]
+    fn a_differencing_disk_is_refused_with_the_path_of_its_parent() {
+        let file = fixture::differencing("..\\below.vhdx");
+        let opened = Vhdx::open(Arc::new(Memory::read_only(file)));
+        let error = opened.unwrap_err().to_string();
+        assert!(
+            error.contains("below.vhdx") && error.contains("Convert-VHD"),
+            "{error}"
+        );
     }
 }

@@ -10,6 +10,11 @@ use crate::size::narrow;
 const GRAIN: usize = 64 << 10;
 const ENTRIES: usize = 512;
 
+/// A description of a disk in flat files, with an extent that is not stored.
+pub const DESCRIPTION: &str = "# Disk DescriptorFile\nversion=1\nCID=123a5678\nparentCID=ffffffff\n\
+                               createType=\"custom\"\nRW 200 FLAT \"a-f001.vmdk\" 0\nRW 100 ZERO\n\
+                               RW 500 FLAT \"a-f002.vmdk\" 8\n";
+
 /// Returns the file of a disk: `monolithicSparse`, or `streamOptimized` if compressed.
 pub fn file(disk: &[u8], compressed: bool) -> Vec<u8> {
     let kind = match compressed {

@@ -1,266 +1,191 @@
-//! VMDK of VMware: one sparse file with its description, stream-optimized ones included. Source:
-//! docs/formats/virtual-disks.md.
+//! VMDK of VMware: one sparse file with its description, stream-optimized ones included, or a description
+//! of extents in files beside it. Source: docs/formats/virtual-disks.md.
 
+mod description;
 #[cfg(any(test, feature = "testing"))]
 pub mod fixture;
 mod layout;
+mod sparse;
 
-use std::collections::HashSet;
-use std::mem::offset_of;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use zerocopy::FromBytes;
-use zerocopy::little_endian::U32;
-
-use self::layout::{AT_END, COMPRESSED, DEFLATE, ExtentRaw, GrainRaw, MAGIC, ZERO_GRAINS};
+pub use self::description::Description;
+use self::description::{DescribedContents, check_no_parent, extent_lines, value};
+use self::layout::MAGIC;
+use self::sparse::{HEADER, SparseExtent};
+use super::Format;
 use super::checksum::StoredChecksum;
-use super::mapped::{ChunkPlace, DiskMap, MAX_CHUNK, MappedChunk};
-use super::{Format, SECTOR, SectorNumber};
-use crate::codec::Codec;
-use crate::device::{BlockDevice, BlockDeviceExt, ChunkCache};
-use crate::problem::{Problems, Severity};
+use super::mapped::{ChunkPlace, DiskMap, MappedChunk};
+use crate::device::{BlockDevice, BlockDeviceExt};
+use crate::problem::Problems;
 use crate::progress::Progress;
-use crate::size::{self, to_usize};
 use crate::{Error, Kind, Result};
 
 const LAYER: &str = "vmdk";
-const HEADER: u64 = size_of::<ExtentRaw>() as u64;
-/// Longest directory and description, in bytes.
-const MAX_DIRECTORY: u64 = 16 << 20;
-const MAX_DESCRIPTION: u64 = 64 << 10;
-/// Entries of a table, in a file made by VMware 512.
-const TABLE_ENTRIES: Range<u32> = 1..(64 << 10) + 1;
-/// Bytes of tables that are kept.
-const CACHE: usize = 4 << 20;
 
-/// The disk of a VMDK file.
+/// The disk of a VMDK file, or of the files of a description.
 #[derive(Debug)]
 pub struct Vmdk {
-    file: Arc<dyn BlockDevice>,
-    len: u64,
-    /// In bytes.
-    grain: u64,
-    table_entries: u64,
-    /// In sectors, of each table; 0: there is none.
-    directory: Vec<u32>,
-    has_zero_grains: bool,
-    is_compressed: bool,
-    tables: ChunkCache<u64>,
     kind: String,
+    len: u64,
+    /// In the order of the disk, without gaps.
+    extents: Vec<PlacedExtent>,
 }
 
-/// The place of a grain.
-#[derive(Debug, Clone, Copy)]
-enum Grain {
-    Hole,
+/// A file that a description names.
+#[derive(Debug, Clone)]
+pub struct VmdkPart {
+    /// The file.
+    pub file: Arc<dyn BlockDevice>,
+    /// Its place, for errors.
+    pub path: PathBuf,
+}
+
+/// An extent and its place on the disk.
+#[derive(Debug)]
+struct PlacedExtent {
+    /// First byte on the disk.
+    start: u64,
+    /// Length in bytes.
+    len: u64,
+    contents: ExtentContents,
+    /// The file of an extent that is not the image itself.
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+enum ExtentContents {
     Zero,
-    /// File offset.
-    Stored(u64),
+    /// The bytes of a file from an offset on.
+    Flat(Arc<dyn BlockDevice>, u64),
+    Sparse(SparseExtent),
 }
 
-/// Returns true if `file` begins as a sparse VMDK file.
+/// Returns true if `file` begins as a sparse VMDK file, or as a description.
 pub fn probe(file: &dyn BlockDevice) -> Result<bool> {
-    Ok(file.info().len >= HEADER && file.read_array::<4>(0)? == MAGIC)
+    let is_sparse = file.info().len >= HEADER && file.read_array::<4>(0)? == MAGIC;
+    Ok(is_sparse || Description::probe(file)?)
 }
 
 fn damaged(at: u64, message: impl Into<String>) -> Error {
     Error::corrupt(LAYER, at, message.into())
 }
 
-fn read_header(file: &dyn BlockDevice, at: u64) -> Result<ExtentRaw> {
-    let bytes = file.read_array::<{ size_of::<ExtentRaw>() }>(at)?;
-    let header: ExtentRaw = zerocopy::transmute!(bytes);
-    if header.magic != MAGIC {
-        return Err(damaged(at, "the header has no signature"));
-    }
-    Ok(header)
-}
-
-/// Reads `len` bytes from a sector of the file.
-fn read_sectors(
-    file: &dyn BlockDevice,
-    sector: SectorNumber,
-    len: u64,
-    what: &str,
-) -> Result<Vec<u8>> {
-    let at = sector.offset();
-    match at.checked_add(len) {
-        Some(end) if end <= file.info().len => file.read_vec(at, to_usize(len)),
-        _ => Err(damaged(
-            at,
-            format!("truncated: {what} is past the end of the file"),
-        )),
-    }
-}
-
 impl Vmdk {
-    /// Opens the disk in `file`.
+    /// Opens the disk in `file`, a sparse file with a description in it.
     ///
     /// [`Kind::Unsupported`] if it is a part of a disk in several files, or a layer over another disk.
     pub fn open(file: Arc<dyn BlockDevice>) -> Result<Self> {
-        if file.info().len < HEADER {
-            return Err(damaged(0, "the file is shorter than its header"));
-        }
-        let mut header = read_header(&*file, 0)?;
-        let version = header.version.get();
-        if !(1..=3).contains(&version) {
-            let message = format!("VMDK file of version {version}: 1 to 3 are supported");
-            return Err(Error::unsupported(LAYER, message));
-        }
-        let kind = description(&*file, &header)?;
-        if header.directory_at.get() == AT_END {
-            // The header again, and a marker of the end.
-            let at = file.info().len.checked_sub(2 * HEADER);
-            let at = at.ok_or_else(|| damaged(0, "truncated: the header at the end is missing"))?;
-            header = read_header(&*file, at).map_err(|error| {
-                damaged(at, "truncated: the header at the end is missing").caused_by(error)
-            })?;
-            if header.directory_at.get() == AT_END {
-                return Err(damaged(
-                    at,
-                    "the header at the end has no offset of the directory",
-                ));
-            }
-        }
-        let (flags, compression) = (header.flags.get(), header.compression.get());
-        let is_compressed = flags & COMPRESSED != 0;
-        if is_compressed && compression != DEFLATE {
-            let message = format!("VMDK file with the unknown compression {compression}");
-            return Err(Error::unsupported(LAYER, message));
-        }
-        let capacity = header.capacity.get();
-        let grain = header.grain_size.get().saturating_mul(SECTOR);
-        if !grain.is_power_of_two() || !(SECTOR..=MAX_CHUNK).contains(&grain) {
-            return Err(damaged(
-                offset_of!(ExtentRaw, grain_size) as u64,
-                format!(
-                    "invalid grain size of {grain} bytes: expected a power of two from {SECTOR} to {MAX_CHUNK}"
-                ),
-            ));
-        }
-        let most = i64::MAX.cast_unsigned() / SECTOR;
-        if capacity > most {
-            return Err(damaged(
-                offset_of!(ExtentRaw, capacity) as u64,
-                format!("invalid disk size of {capacity} sectors: expected at most {most}"),
-            ));
-        }
-        let entries = header.table_entries.get();
-        if !TABLE_ENTRIES.contains(&entries) {
-            return Err(damaged(
-                offset_of!(ExtentRaw, table_entries) as u64,
-                format!(
-                    "invalid table size of {entries} entries: expected {} to {}",
-                    TABLE_ENTRIES.start,
-                    TABLE_ENTRIES.end - 1
-                ),
-            ));
-        }
-        let len = capacity * SECTOR;
-        let tables = len.div_ceil(grain * u64::from(entries));
-        if tables * 4 > MAX_DIRECTORY {
-            return Err(Error::limit(LAYER, format!("a disk of {tables} tables")));
-        }
-        let at = SectorNumber(header.directory_at.get());
-        let directory = read_sectors(&*file, at, tables * 4, "the directory")?;
-        let directory = directory.as_chunks::<4>().0.iter();
+        let extent = SparseExtent::open(file)?;
+        let kind = kind_alone(extent.description())?;
+        let len = extent.len();
         Ok(Self {
-            len,
-            grain,
-            table_entries: entries.into(),
-            directory: directory.map(|entry| u32::from_le_bytes(*entry)).collect(),
-            has_zero_grains: flags & ZERO_GRAINS != 0,
-            is_compressed,
-            tables: ChunkCache::new(CACHE),
             kind,
-            file,
+            len,
+            extents: vec![PlacedExtent {
+                start: 0,
+                len,
+                contents: ExtentContents::Sparse(extent),
+                path: None,
+            }],
         })
     }
 
-    /// Reads a table by its sector.
-    fn table(&self, sector: u32) -> Result<Arc<Vec<u8>>> {
-        self.tables.get(sector.into(), || {
-            let len = self.table_entries * 4;
-            read_sectors(&*self.file, SectorNumber::from(sector), len, "a table").map(Arc::new)
-        })
-    }
-
-    fn grain(&self, table: &[u8], index: usize) -> Grain {
-        let entries = <[U32]>::ref_from_bytes(table).unwrap_or_default();
-        match entries.get(index).map_or(0, |entry| entry.get()) {
-            0 => Grain::Hole,
-            1 if self.has_zero_grains => Grain::Zero,
-            sector => Grain::Stored(SectorNumber::from(sector).offset()),
-        }
-    }
-
-    /// Returns the place of byte `offset` of the disk, with the bytes that share it.
-    fn locate(&self, offset: u64) -> Result<(Range<u64>, Grain)> {
-        let covered = self.grain * self.table_entries;
-        let first = offset - offset % covered;
-        let Some(table) = self.directory.get(to_usize(offset / covered)) else {
-            return Err(Error::out_of_range(LAYER, offset, 1, self.len));
+    /// Opens the disk of a description, whose files are `parts`, in the order of
+    /// [`Description::file_names`]. Fails if the length of a file is not that in the description.
+    pub fn open_parts(description: &Description, parts: &[VmdkPart]) -> Result<Self> {
+        let names = description.file_names();
+        let part = |name: &str| {
+            let at = names.iter().position(|other| *other == name);
+            let part = at.and_then(|at| parts.get(at));
+            part.ok_or_else(|| Error::not_found(LAYER, format!("extent {name}")))
         };
-        if *table == 0 {
-            return Ok((first..first + covered, Grain::Hole));
+        let mut extents = Vec::new();
+        let mut start = 0;
+        for described in description.extents() {
+            let len = described.len;
+            let (contents, path) = match &described.contents {
+                DescribedContents::Zero => (ExtentContents::Zero, None),
+                DescribedContents::Flat { name, offset } => {
+                    let VmdkPart { file, path } = part(name)?;
+                    let (end, found) = (offset + len, file.info().len);
+                    if end > found {
+                        let message = format!(
+                            "truncated: the description needs {end} bytes of the extent, which has {found}"
+                        );
+                        return Err(damaged(found, message).in_file(path));
+                    }
+                    let contents = ExtentContents::Flat(file.clone(), *offset);
+                    (contents, Some(path.clone()))
+                }
+                DescribedContents::Sparse { name } => {
+                    let VmdkPart { file, path } = part(name)?;
+                    let extent =
+                        SparseExtent::open(file.clone()).map_err(|error| error.in_file(path))?;
+                    if extent.len() != len {
+                        let message = format!(
+                            "the extent has {} bytes by its header, but {len} by the description",
+                            extent.len()
+                        );
+                        return Err(Error::new(Kind::Corrupt, LAYER, message).in_file(path));
+                    }
+                    (ExtentContents::Sparse(extent), Some(path.clone()))
+                }
+            };
+            extents.push(PlacedExtent {
+                start,
+                len,
+                contents,
+                path,
+            });
+            start += len;
         }
-        let table = self.table(*table)?;
-        let index = (offset - first) / self.grain;
-        let start = first + index * self.grain;
-        Ok((
-            start..start + self.grain,
-            self.grain(&table, to_usize(index)),
-        ))
+        Ok(Self {
+            kind: description.kind().to_owned(),
+            len: start,
+            extents,
+        })
+    }
+
+    /// Returns the extent that contains byte `offset` of the disk.
+    fn extent(&self, offset: u64) -> Result<&PlacedExtent> {
+        let after = self
+            .extents
+            .partition_point(|extent| extent.start <= offset);
+        self.extents
+            .get(after.wrapping_sub(1))
+            .filter(|extent| offset - extent.start < extent.len)
+            .ok_or_else(|| Error::out_of_range(LAYER, offset, 1, self.len))
     }
 }
 
-/// Returns the kind of disk by the description in the file. Refuses those of which the file is a part.
-fn description(file: &dyn BlockDevice, header: &ExtentRaw) -> Result<String> {
-    let (at, len) = (
-        header.descriptor_at.get(),
-        header.descriptor_size.get().saturating_mul(SECTOR),
-    );
+impl PlacedExtent {
+    /// Adds the file to an error.
+    fn explain(&self, error: Error) -> Error {
+        match &self.path {
+            Some(path) => error.in_file(path),
+            None => error,
+        }
+    }
+}
+
+/// Returns the kind of disk by the description in its only file. Refuses those of which the file is a
+/// part.
+fn kind_alone(description: Option<&str>) -> Result<String> {
     let is_part = || {
-        let message = "one of several files of a VMware disk: convert the disk first, by its description: \
-                       `qemu-img convert -O raw DISK.vmdk disk.img`";
+        let message = "one of several files of a VMware disk: open its description, the file that ends in \
+                       `.vmdk` without a number";
         Error::unsupported(LAYER, message)
     };
-    if at == 0 || len == 0 {
-        return Err(is_part());
-    }
-    let text = read_sectors(
-        file,
-        SectorNumber(at),
-        len.min(MAX_DESCRIPTION),
-        "the description",
-    )?;
-    let text = String::from_utf8_lossy(&text);
-    let value = |key: &str| {
-        text.lines().find_map(|line| {
-            let (name, value) = line.split_once('=')?;
-            let is_it = name.trim().eq_ignore_ascii_case(key);
-            is_it.then(|| value.trim().trim_matches('"').to_owned())
-        })
-    };
-    if let Some(parent) =
-        value("parentCID").filter(|parent| !parent.eq_ignore_ascii_case("ffffffff"))
-    {
-        let message = format!(
-            "VMware disk that is a layer over another (of CID {parent}): join both first by `qemu-img \
-             convert -O raw`"
-        );
-        return Err(Error::unsupported(LAYER, message));
-    }
+    let text = description.ok_or_else(is_part)?;
+    check_no_parent(text)?;
     // QEMU leaves room for a description in each file, and fills that of none.
-    let kind = value("createType").ok_or_else(is_part)?;
-    let extents = text.lines().map(str::trim_start).filter(|line| {
-        ["RW ", "RDONLY ", "NOACCESS "]
-            .iter()
-            .any(|access| line.starts_with(access))
-    });
-    if extents.count() > 1 {
-        let message = "VMware disk in several files: convert it first by `qemu-img convert -O raw`";
+    let kind = value(text, "createType").ok_or_else(is_part)?;
+    if extent_lines(text).count() > 1 {
+        let message = "VMware disk in several files, described in one of them: convert it first: `qemu-img \
+                       convert -O raw DISK.vmdk disk.img`";
         return Err(Error::unsupported(LAYER, message));
     }
     Ok(kind)
@@ -280,104 +205,50 @@ impl DiskMap for Vmdk {
     }
 
     fn chunk_at(&self, offset: u64) -> Result<MappedChunk> {
-        let (range, grain) = self.locate(offset)?;
-        let place = match grain {
-            Grain::Hole => ChunkPlace::Hole,
-            Grain::Zero => ChunkPlace::Zero,
-            Grain::Stored(_) if self.is_compressed => ChunkPlace::Coded,
-            Grain::Stored(at) => ChunkPlace::Stored(self.file.clone(), at),
+        let extent = self.extent(offset)?;
+        let whole = |place| MappedChunk {
+            range: extent.start..extent.start + extent.len,
+            place,
         };
-        Ok(MappedChunk { range, place })
-    }
-
-    fn decode(&self, chunk: &Range<u64>, out: &mut [u8]) -> Result<()> {
-        let (_, Grain::Stored(at)) = self.locate(chunk.start)? else {
-            return Err(Error::invalid(LAYER, "the grain is not stored").at(chunk.start));
-        };
-        let marker = read_sectors(
-            &*self.file,
-            SectorNumber::of(at),
-            size_of::<GrainRaw>() as u64,
-            "a grain",
-        )?;
-        let Ok((marker, _)) = GrainRaw::ref_from_prefix(&marker) else {
-            return Err(damaged(at, "the grain has no marker"));
-        };
-        let (sector, len) = (
-            SectorNumber(marker.sector.get()),
-            u64::from(marker.length.get()),
-        );
-        let expected = SectorNumber::of(chunk.start);
-        if sector != expected {
-            let message = format!("the grain is that of sector {sector}, expected {expected}");
-            return Err(damaged(at, message));
-        }
-        let start = at + size_of::<GrainRaw>() as u64;
-        let file_len = self.file.info().len;
-        if len > 2 * MAX_CHUNK || start + len > file_len {
-            let message = format!("truncated: a grain ends after the file of {file_len} bytes");
-            return Err(damaged(at, message));
-        }
-        let packed = self.file.read_vec(start, to_usize(len))?;
-        let decode = |packed: &[u8], out: &mut [u8]| Codec::Zlib.decode(packed, out);
-        let mut decoded = decode(&packed, out);
-        // The last grain may reach past the end of the disk.
-        if decoded.is_err() && (out.len() as u64) < self.grain {
-            let mut whole = vec![0; to_usize(self.grain)];
-            decoded = decode(&packed, &mut whole);
-            let len = out.len();
-            out.copy_from_slice(&whole[..len]);
-        }
-        decoded.map_err(|error| {
-            let message = format!(
-                "cannot decompress the grain at byte {} of the disk: {}",
-                chunk.start,
-                error.message()
-            );
-            Error::new(error.kind(), LAYER, message).at(at)
+        Ok(match &extent.contents {
+            ExtentContents::Zero => whole(ChunkPlace::Hole),
+            ExtentContents::Flat(file, at) => whole(ChunkPlace::Stored(file.clone(), *at)),
+            ExtentContents::Sparse(sparse) => {
+                let chunk = sparse.chunk_at(offset - extent.start);
+                let MappedChunk { range, place } = chunk.map_err(|error| extent.explain(error))?;
+                // The last grain may reach past the end of the extent.
+                let end = (extent.start + range.end).min(extent.start + extent.len);
+                MappedChunk {
+                    range: extent.start + range.start..end,
+                    place,
+                }
+            }
         })
     }
 
+    fn decode(&self, chunk: &Range<u64>, out: &mut [u8]) -> Result<()> {
+        let extent = self.extent(chunk.start)?;
+        let ExtentContents::Sparse(sparse) = &extent.contents else {
+            return Err(Error::invalid(LAYER, "the extent is not compressed").at(chunk.start));
+        };
+        let local = chunk.start - extent.start..chunk.end - extent.start;
+        sparse
+            .decode(&local, out)
+            .map_err(|error| extent.explain(error))
+    }
+
     fn check(&self, problems: &mut Problems, progress: &dyn Progress) -> Result<()> {
-        let file_len = self.file.info().len;
-        let mut seen = HashSet::new();
-        for (number, sector) in self.directory.iter().enumerate() {
+        for extent in &self.extents {
             progress.check()?;
-            if *sector == 0 {
+            let ExtentContents::Sparse(sparse) = &extent.contents else {
                 continue;
-            }
-            if !seen.insert(*sector) {
-                let message = "two parts of the disk have the same table";
-                problems.add(
-                    Severity::Damage,
-                    damaged(u64::from(*sector) * SECTOR, message),
-                );
-                continue;
-            }
-            let table = match self.table(*sector) {
-                Err(error) if error.kind() == Kind::Corrupt => {
-                    problems.add(Severity::Damage, error);
-                    continue;
-                }
-                table => table?,
             };
-            for index in 0..table.len() / 4 {
-                let Grain::Stored(at) = self.grain(&table, index) else {
-                    continue;
-                };
-                let start = (number as u64 * self.table_entries + index as u64) * self.grain;
-                if start >= self.len {
-                    break;
-                }
-                let stored = match self.is_compressed {
-                    true => size_of::<GrainRaw>() as u64,
-                    false => self.grain.min(self.len - start),
-                };
-                if at + stored > file_len {
-                    let message =
-                        format!("truncated: a grain ends after the file of {file_len} bytes");
-                    problems.add(Severity::Damage, damaged(at, message));
-                }
+            let mut found = Problems::default();
+            sparse
+                .check(&mut found, progress)
+                .map_err(|error| extent.explain(error))?;
+            for problem in found {
+                problems.add(problem.severity, extent.explain(problem.error));
             }
         }
         Ok(())
@@ -388,17 +259,18 @@ impl DiskMap for Vmdk {
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
-        let compressed = if self.is_compressed {
-            ", compressed"
-        } else {
-            ""
-        };
-        vec![
-            ("kind", self.kind.clone()),
-            (
-                "grains",
-                format!("{:#}{compressed}", size::display(self.grain)),
-            ),
-        ]
+        let mut facts = vec![("kind", self.kind.clone())];
+        let sparse = self
+            .extents
+            .iter()
+            .find_map(|extent| match &extent.contents {
+                ExtentContents::Sparse(sparse) => Some(sparse.grains()),
+                _ => None,
+            });
+        facts.extend(sparse.map(|grains| ("grains", grains)));
+        if self.extents.iter().any(|extent| extent.path.is_some()) {
+            facts.push(("extents", self.extents.len().to_string()));
+        }
+        facts
     }
 }

@@ -11,7 +11,7 @@ use crate::container::ndif::{self, Ndif};
 use crate::container::qcow2::{self, Qcow2};
 use crate::container::vhd::{self, Vhd};
 use crate::container::vhdx::{self, Vhdx};
-use crate::container::vmdk::{self, Vmdk};
+use crate::container::vmdk::{self, Vmdk, VmdkPart};
 use crate::device::{BlockDevice, BlockDeviceExt, Memory};
 use crate::problem::{Problems, Severity};
 use crate::progress::Silent;
@@ -175,10 +175,19 @@ fn vhdx(input: &[u8]) {
     read_all(Vhdx::open(file(&bytes)));
 }
 
-/// Takes an input that is a VMDK file.
+/// Takes an input that is a VMDK file, or a description, each of whose extents is in the same file.
 fn vmdk(input: &[u8]) {
     vmdk::probe(&*file(input)).expect("memory can be read");
-    read_all(Vmdk::open(file(input)));
+    let Ok(description) = vmdk::Description::read(&*file(input)) else {
+        return read_all(Vmdk::open(file(input)));
+    };
+    let names = description.file_names();
+    assert!(names.iter().all(|name| !name.contains(['/', '\\'])));
+    let part = VmdkPart {
+        file: Arc::new(Memory::zeros(8 << 20)),
+        path: "fuzz.vmdk".into(),
+    };
+    read_all(Vmdk::open_parts(&description, &vec![part; names.len()]));
 }
 
 /// Takes an input that is one EWF file.
@@ -256,6 +265,7 @@ fn vmdk_seeds() -> Vec<Vec<u8>> {
     vec![
         vmdk::fixture::file(&disk[..128 << 10], false),
         vmdk::fixture::file(&disk, true),
+        vmdk::fixture::DESCRIPTION.into(),
     ]
 }
 

@@ -7,6 +7,7 @@ use super::layout::{
     FileRaw, FolderRaw, ForkRaw, MAX_NAME, MasterDirectoryBlockRaw, NODE_SIZE, SIGNATURE,
     ThreadHeadRaw, cnid, fork_type, record_type, volume_attributes,
 };
+use super::names;
 use crate::btree_node::{FIRST_RECORD, NodeDescriptorRaw, TreeHeaderRaw, node_kind};
 
 /// 2023-11-14 22:13:20 on the clock of a Mac.
@@ -36,6 +37,8 @@ pub struct Fixture {
     next_id: u32,
     /// Number of extents of the catalog file.
     catalog_pieces: usize,
+    /// True if names are sorted by their bytes, which is wrong.
+    sorts_bytes: bool,
 }
 
 /// A file to be added.
@@ -89,6 +92,7 @@ impl Fixture {
             overflow: Vec::new(),
             next_id: cnid::FIRST_USER,
             catalog_pieces: 1,
+            sorts_bytes: false,
         }
     }
 
@@ -96,6 +100,13 @@ impl Fixture {
     #[must_use]
     pub fn catalog_pieces(mut self, pieces: usize) -> Self {
         self.catalog_pieces = pieces;
+        self
+    }
+
+    /// Sorts names by their bytes, which Mac OS does not.
+    #[must_use]
+    pub fn sort_bytes(mut self) -> Self {
+        self.sorts_bytes = true;
         self
     }
 
@@ -200,14 +211,15 @@ impl Fixture {
 
     /// Returns the bytes of the volume.
     pub fn build(mut self) -> Vec<u8> {
-        let catalog = tree(&self.catalog_records(), CATALOG_KEY_LENGTH);
+        let nodes = self.block_size / NODE_SIZE;
+        let catalog = tree(&self.catalog_records(), CATALOG_KEY_LENGTH, nodes);
         let (catalog_fork, catalog_extents) = self.fork(
             cnid::CATALOG,
             fork_type::DATA,
             &catalog,
             self.catalog_pieces,
         );
-        let overflow = tree(&self.overflow_records(), EXTENT_KEY_LENGTH);
+        let overflow = tree(&self.overflow_records(), EXTENT_KEY_LENGTH, nodes);
         let (overflow_fork, overflow_extents) =
             self.fork(cnid::EXTENTS, fork_type::DATA, &overflow, 1);
         self.push_blocks(&[], SPARE, false);
@@ -238,6 +250,20 @@ impl Fixture {
         let files = self.catalog.iter().filter(|entry| entry.file.is_some());
         let files = files.count();
         mdb.file_count = (files as u32).into();
+        let in_root = |entry: &&CatalogEntry| entry.parent == cnid::ROOT;
+        let root_files = |entry: &&CatalogEntry| entry.file.is_some();
+        let root_files = self.catalog.iter().filter(in_root).filter(root_files);
+        let root_files = root_files.count() as u16;
+        let in_root = self.catalog.iter().filter(in_root).count() as u16;
+        mdb.root_files = root_files.into();
+        mdb.root_folders = (in_root - root_files).into();
+        for clump in [
+            &mut mdb.clump_size,
+            &mut mdb.extents_clump_size,
+            &mut mdb.catalog_clump_size,
+        ] {
+            *clump = (self.block_size as u32).into();
+        }
         mdb.folder_count = ((self.catalog.len() - files - 1) as u32).into();
         mdb.extents_file_size = overflow_fork.logical_size;
         mdb.extents_file = overflow_extents;
@@ -287,7 +313,13 @@ impl Fixture {
                 records.push((entry.id, Vec::new(), data));
             }
         }
-        records.sort_by_key(|(parent, name, _)| (*parent, name.to_ascii_lowercase()));
+        records.sort_by(|(a_parent, a, _), (b_parent, b, _)| {
+            let by_name = || match self.sorts_bytes {
+                true => a.cmp(b),
+                false => names::compare(a, b),
+            };
+            a_parent.cmp(b_parent).then_with(by_name)
+        });
         let record = |(parent, name, data): (u32, Vec<u8>, Vec<u8>)| {
             let mut key = vec![6 + name.len() as u8, 0];
             key.extend(parent.to_be_bytes());
@@ -320,8 +352,9 @@ impl Fixture {
 /// A key with its length, and the data.
 type TreeRecord = (Vec<u8>, Vec<u8>);
 
-/// Returns the file of a tree with these records in order. Keys in index nodes have `key_length` bytes.
-fn tree(records: &[TreeRecord], key_length: u8) -> Vec<u8> {
+/// Returns the file of a tree with these records in order. Keys in index nodes have `key_length` bytes,
+/// and the number of nodes is a multiple of 4 and of `multiple`.
+fn tree(records: &[TreeRecord], key_length: u8, multiple: usize) -> Vec<u8> {
     let padded = |key: &[u8], len: usize| {
         let mut key = key.to_vec();
         key.resize(len, 0);
@@ -363,7 +396,7 @@ fn tree(records: &[TreeRecord], key_length: u8) -> Vec<u8> {
         level = if above.len() > 1 { above } else { Vec::new() };
     }
     let used = nodes.len();
-    nodes.resize(used.next_multiple_of(4), [0; NODE_SIZE]);
+    nodes.resize(used.next_multiple_of(multiple.max(4)), [0; NODE_SIZE]);
     let mut header = TreeHeaderRaw::new_zeroed();
     header.tree_depth = u16::from(depth).into();
     // The last node that was added; 0 in an empty tree.
@@ -435,7 +468,12 @@ fn node(
 /// entries, files in one and in many extents, resource forks, Finder information, a name with
 /// diacritics.
 pub fn sample() -> Vec<u8> {
-    let mut volume = Fixture::new("Sample", SECTOR).catalog_pieces(5);
+    sample_volume().catalog_pieces(5).build()
+}
+
+/// Returns the volume of [`sample`], whose catalog has one extent.
+pub(super) fn sample_volume() -> Fixture {
+    let mut volume = Fixture::new("Sample", SECTOR);
     let docs = volume.folder(ROOT, "docs");
     let deep = volume.folder(docs, "deep");
     let text = NewFile {
@@ -466,5 +504,5 @@ pub fn sample() -> Vec<u8> {
             &NewFile::new(b""),
         );
     }
-    volume.build()
+    volume
 }

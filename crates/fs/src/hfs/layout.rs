@@ -25,6 +25,8 @@ pub(super) const SECTOR: u64 = 512;
 pub(super) const NODE_SIZE: usize = 512;
 /// Maximum length of the name of a file or folder in bytes.
 pub(super) const MAX_NAME: usize = 31;
+/// Maximum length of the name of a volume in bytes.
+pub(super) const MAX_VOLUME_NAME: usize = 27;
 
 /// Numbers of objects (§2).
 pub(super) mod cnid {
@@ -36,6 +38,8 @@ pub(super) mod cnid {
     pub(in crate::hfs) const EXTENTS: u32 = 3;
     /// The catalog tree.
     pub(in crate::hfs) const CATALOG: u32 = 4;
+    /// The file of bad blocks, which has no record in the catalog.
+    pub(in crate::hfs) const BAD_BLOCKS: u32 = 5;
     /// The first number of user files and folders.
     pub(in crate::hfs) const FIRST_USER: u32 = 16;
 }
@@ -44,6 +48,8 @@ pub(super) mod cnid {
 pub(super) mod volume_attributes {
     /// The volume was unmounted cleanly.
     pub(in crate::hfs) const UNMOUNTED: u16 = 1 << 8;
+    /// A system found damage.
+    pub(in crate::hfs) const INCONSISTENT: u16 = 1 << 11;
 }
 
 /// A run of allocation blocks.
@@ -192,6 +198,10 @@ pub(super) fn child_of(record: &[u8]) -> Option<u32> {
     let (_, data) = split_key(record)?;
     Some(U32::read_from_prefix(data).ok()?.0.get())
 }
+
+/// Minimum and maximum length of a catalog key, without its length field; in index nodes it is the
+/// maximum.
+pub(super) const CATALOG_KEY_LENGTHS: (u16, u16) = (6, 37);
 
 /// A catalog key: a folder and a name in it (§5). The key of an object's thread is its own number and
 /// the empty name.
@@ -379,6 +389,11 @@ pub(super) struct ThreadHeadRaw {
     /*10*/ pub(super) parent_id: U32,
 }
 const _: () = assert!(size_of::<ThreadHeadRaw>() == 14);
+
+/// Returns the name in a thread record; `None` if it is longer than the record.
+pub(super) fn thread_name(data: &[u8]) -> Option<&[u8]> {
+    pascal(data.get(size_of::<ThreadHeadRaw>()..)?)
+}
 
 /// A folder or a file.
 #[derive(Debug, Clone, Copy)]

@@ -1,10 +1,11 @@
-//! HFS, the file system of Mac OS from 1985 to 1998 ("Mac OS Standard"), read-only.
+//! HFS, the file system of Mac OS from 1985 to 1998 ("Mac OS Standard"), read and checked.
 //!
 //! [`HfsVolume::open`] reads the master directory block and the headers of the two trees; nodes are
 //! read and checked on demand. Sections of `docs/formats/hfs.md` are cited as §n throughout.
 
 mod btree;
 mod catalog;
+mod check;
 mod file_system;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::cast_possible_truncation, reason = "test data is small")]
@@ -21,6 +22,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use self::btree::RecordTree;
 use self::catalog::HfsCatalog;
+pub use self::check::check;
 use self::fork::{BlockSpace, ForkOwner};
 use self::layout::{
     ExtentKey, ExtentsRaw, FileRaw, LAYER, MDB_OFFSET, MasterDirectoryBlock,

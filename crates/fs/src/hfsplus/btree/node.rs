@@ -48,14 +48,6 @@ impl Node {
         })
     }
 
-    /// Returns the first odd offset. Records have even lengths, and macOS refuses nodes in which
-    /// one has not.
-    pub(in crate::hfsplus) fn odd_offset(&self) -> Option<usize> {
-        (0..=self.records)
-            .filter_map(|index| self.offset(index))
-            .find(|offset| !offset.is_multiple_of(2))
-    }
-
     /// Returns the offset of record `index`; that of the record after the last is the start of the
     /// free space.
     #[inline]

@@ -1,31 +1,11 @@
 //! The allocation file: one bit per block, the first block in the most significant bit of the first
 //! byte.
 
-use std::ops::Range;
-
+pub(in crate::hfsplus) use crate::bitmap::set_high_bits as set_bits;
 use crate::build::output::Output;
 use crate::hfsplus::layout::Extent;
 use bandsaw_core::Result;
-use bandsaw_core::size::{narrow, to_usize};
-
-/// Sets the bits of `range`, counted from the most significant bit of the first byte.
-pub(in crate::hfsplus) fn set_bits(bytes: &mut [u8], range: Range<usize>) {
-    let (first, last) = (range.start / 8, range.end / 8);
-    if range.is_empty() {
-        return;
-    }
-    let head = 0xFF >> (range.start % 8);
-    let tail = !(0xFF_u8.checked_shr(narrow(range.end % 8)).unwrap_or(0));
-    if first == last {
-        bytes[first] |= head & tail;
-        return;
-    }
-    bytes[first] |= head;
-    bytes[first + 1..last].fill(0xFF);
-    if tail != 0 {
-        bytes[last] |= tail;
-    }
-}
+use bandsaw_core::size::to_usize;
 
 /// Writes the allocation file at the position of `out`, with the bits of `used` set; these extents
 /// are in order and not adjacent. Parts that contain no used block are not written.

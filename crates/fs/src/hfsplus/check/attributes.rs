@@ -2,9 +2,9 @@
 
 use zerocopy::big_endian::U16;
 
-use super::blocks::BlockUse;
 use super::forks::Forks;
 use super::report::{Report, numbered, wrong};
+use crate::block_users::BlockUse;
 use crate::hfsplus::layout::{
     AttributeKey, AttributeRecord, Cnid, ExtentsRaw, SECURITY, extents_of,
 };

@@ -8,11 +8,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use zerocopy::big_endian::U16;
 
 use super::attributes;
-use super::blocks::BlockUse;
 use super::forks::Forks;
 use super::links::Links;
 use super::report::{Report, entry_in, numbered, wrong};
 use crate::UF_COMPRESSED;
+use crate::block_users::BlockUse;
 use crate::hfsplus::layout::{
     CatalogKey, CatalogRecord, Cnid, FILE_LINK_TYPE, FileRaw, FolderRaw, JOURNAL_TYPE,
     MAX_NAME_UNITS, SYMLINK_TYPE, Thread, ThreadHeadRaw, Variant, VolumeHeader, encoding_bit,

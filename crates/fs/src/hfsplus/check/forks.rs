@@ -2,8 +2,9 @@
 
 use zerocopy::FromBytes;
 
-use super::blocks::{BlockUse, BlockUsers};
+use super::BITMAP;
 use super::report::{Report, numbered, wrong};
+use crate::block_users::{BlockUse, BlockUsers};
 use crate::hfsplus::layout::{
     Cnid, Extent, ExtentKeyRaw, ExtentRecordRaw, ExtentsRaw, ForkRaw, fork_type,
 };
@@ -33,7 +34,7 @@ pub(super) struct Forks {
 impl Forks {
     pub(super) fn new(block_size: u32, total_blocks: u32) -> Self {
         Self {
-            blocks: BlockUsers::default(),
+            blocks: BlockUsers::new(BITMAP),
             block_size,
             total_blocks,
             overflow: Vec::new(),
@@ -159,7 +160,8 @@ impl Forks {
                 );
                 continue;
             }
-            self.blocks.claim(extent, id, purpose);
+            self.blocks
+                .claim((extent.start.0, extent.count), id.0, purpose);
         }
         if all.any(|extent| extent.count != 0) {
             report.warning(

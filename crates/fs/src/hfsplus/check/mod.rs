@@ -6,11 +6,12 @@
 
 /// The layer of findings about the volume header.
 const HEADER: &str = "hfs+ volume header";
+/// The layer of findings about the check itself.
+const CHECK: &str = "hfs+ check";
 /// The layer of findings about the bitmap.
 const BITMAP: &str = "hfs+ bitmap";
 
 mod attributes;
-mod blocks;
 mod catalog;
 mod forks;
 mod links;
@@ -31,18 +32,18 @@ mod tests;
 use std::sync::Arc;
 
 use self::attributes::AttributeCheck;
-use self::blocks::{BitmapTotals, BlockUse};
 use self::catalog::Catalog;
 use self::forks::Forks;
 pub(super) use self::report::Report;
 use self::report::{numbered, wrong};
-pub(super) use self::tree::{Rules, walk_tree};
 use super::btree::TreeKind;
 use super::extents::{ForkDevice, ForkSpace, Owner};
 use super::layout::{Cnid, ForkRaw, VolumeHeader, fork_type, volume_attributes};
 use super::overflow::Overflow;
 use super::write::recover;
 use super::{LAYER, header, journal};
+use crate::block_users::{BitmapTotals, BlockUse, check_bitmap};
+pub(super) use crate::btree_check::{Rules, walk_tree};
 use bandsaw_core::device::{BlockDevice, CowDevice};
 use bandsaw_core::problem::Problem;
 use bandsaw_core::progress::Progress;
@@ -136,7 +137,7 @@ pub(super) fn check_in_place(
         progress,
     }
     .compare_bitmap(&totals.used, Some(&overflow))?;
-    Ok(report.into_problems())
+    Ok(report.into_problems(CHECK))
 }
 
 /// Runs [`check`] and returns the totals counted as well; `None` if the volume header could not be
@@ -147,7 +148,7 @@ pub(super) fn check_and_count(
 ) -> Result<(Vec<Problem>, Option<TreeTotals>)> {
     let mut report = Report::default();
     let totals = check_into(device, progress, &mut report)?;
-    Ok((report.into_problems(), totals))
+    Ok((report.into_problems(CHECK), totals))
 }
 
 /// Runs a check until `budget` stops it, and returns the findings up to then. Fails only on read
@@ -156,7 +157,7 @@ pub fn check_within(device: Arc<dyn BlockDevice>, budget: &dyn Progress) -> Resu
     let mut report = Report::default();
     match check_into(device, budget, &mut report) {
         Err(error) if error.kind() == Kind::Io => Err(error),
-        _ => Ok(report.into_problems()),
+        _ => Ok(report.into_problems(CHECK)),
     }
 }
 
@@ -273,10 +274,10 @@ impl Checker<'_> {
             zeroed: true,
         };
         let mut forks = Forks::new(header.block_size, header.total_blocks);
-        header
-            .reserved()
-            .into_iter()
-            .for_each(|extent| forks.blocks.claim(extent, Cnid(0), BlockUse::Header));
+        header.reserved().into_iter().for_each(|extent| {
+            let run = (extent.start.0, extent.count);
+            forks.blocks.claim(run, 0, BlockUse::Header);
+        });
 
         let (overflow, mut complete) = self.check_extents(&mut forks, rules)?;
         for (fork, id) in [
@@ -465,7 +466,8 @@ impl Checker<'_> {
         let Some(file) = self.special(fork, "allocation file", Cnid::ALLOCATION, overflow)? else {
             return Ok(0);
         };
-        let totals = blocks::check_bitmap(
+        let totals = check_bitmap(
+            BITMAP,
             &file,
             self.header.total_blocks,
             runs,

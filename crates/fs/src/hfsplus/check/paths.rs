@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::catalog::Catalog;
 use super::report::Report;
-use super::tree::{Rules, walk_tree};
+use crate::btree_check::{Rules, walk_tree};
 use crate::hfsplus::btree::TreeKind;
 use crate::hfsplus::extents::ForkDevice;
 use crate::hfsplus::layout::{CatalogKey, CatalogRecord, Cnid, Variant};

@@ -9,8 +9,6 @@ pub(crate) const NODE_SIZES: std::ops::RangeInclusive<u16> = 512..=32768;
 
 /// Length of record 1 of node 0, reserved for the tree's user; zero.
 pub(crate) const USER_RECORD_LEN: u16 = 128;
-/// Offset of record 2 of node 0, the map of used nodes.
-pub(crate) const HEADER_MAP_OFFSET: u16 = 248;
 
 /// Case-insensitive comparison of names: every `H+` volume, `HX` if the catalog says so.
 pub(crate) const KEY_COMPARE_FOLD: u8 = 0xCF;

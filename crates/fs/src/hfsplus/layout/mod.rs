@@ -24,7 +24,7 @@ pub(crate) use volume::*;
 
 use crate::Timestamp;
 pub(crate) use crate::btree_node::{
-    FIRST_RECORD, MAX_DEPTH, NodeDescriptorRaw, TreeHeaderRaw, node_kind,
+    FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH, NodeDescriptorRaw, TreeHeaderRaw, node_kind,
 };
 pub(crate) use crate::mode_type;
 

@@ -1,25 +1,23 @@
-//! The users of allocation blocks: overlaps, and comparison with the bitmap in both directions (§5,
-//! §17).
+//! The users of allocation blocks of HFS and HFS+: overlaps, and comparison with the bitmap in both
+//! directions.
 
 use std::fmt;
 
-use super::report::{Report, numbered, wrong};
-use crate::hfsplus::build::set_bits;
-use crate::hfsplus::extents::ForkDevice;
-use crate::hfsplus::layout::{Cnid, Extent};
+use crate::bitmap::set_high_bits;
+use crate::check_report::{Report, wrong};
+use crate::extent_device::ExtentDevice;
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::error::Subject;
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::{narrow, to_usize};
 use bandsaw_core::{Error, Result};
 
-const LAYER: &str = super::BITMAP;
 /// Bytes of the bitmap read at a time.
 const PIECE: usize = 1 << 20;
 
 /// The use of a run of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BlockUse {
+pub(crate) enum BlockUse {
     /// The volume headers.
     Header,
     /// One of the volume's own files.
@@ -37,7 +35,8 @@ pub(super) enum BlockUse {
 struct BlockClaim {
     start: u32,
     count: u32,
-    id: Cnid,
+    /// Number of the object.
+    id: u32,
     purpose: BlockUse,
 }
 
@@ -49,7 +48,7 @@ impl BlockClaim {
     /// Returns the object in the catalog that uses the blocks; `None` for the volume's own files.
     fn object(&self) -> Option<Subject> {
         let is_own = matches!(self.purpose, BlockUse::Header | BlockUse::Special);
-        (!is_own).then(|| numbered(self.id))
+        (!is_own).then(|| Subject::Number(self.id.into()))
     }
 }
 
@@ -66,18 +65,27 @@ impl fmt::Display for BlockClaim {
 }
 
 /// All used blocks.
-#[derive(Debug, Default)]
-pub(super) struct BlockUsers {
+#[derive(Debug)]
+pub(crate) struct BlockUsers {
+    /// The layer in findings.
+    layer: &'static str,
     claims: Vec<BlockClaim>,
 }
 
 impl BlockUsers {
-    /// Records that `extent`, which must be within the volume, is used.
-    pub(super) fn claim(&mut self, extent: Extent, id: Cnid, purpose: BlockUse) {
-        if extent.count > 0 {
+    pub(crate) fn new(layer: &'static str) -> Self {
+        Self {
+            layer,
+            claims: Vec::new(),
+        }
+    }
+
+    /// Records that an object uses `count` blocks from `start` on, which must be within the volume.
+    pub(crate) fn claim(&mut self, (start, count): (u32, u32), id: u32, purpose: BlockUse) {
+        if count > 0 {
             self.claims.push(BlockClaim {
-                start: extent.start.0,
-                count: extent.count,
+                start,
+                count,
                 id,
                 purpose,
             });
@@ -86,7 +94,7 @@ impl BlockUsers {
 
     /// Reports blocks with two users; returns the used runs in ascending order, adjacent ones
     /// merged.
-    pub(super) fn finish(mut self, report: &mut Report) -> Vec<(u64, u64)> {
+    pub(crate) fn finish(mut self, report: &mut Report) -> Vec<(u64, u64)> {
         self.claims
             .sort_unstable_by_key(|claim| (claim.start, claim.count));
         let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -98,7 +106,7 @@ impl BlockUsers {
                 let message =
                     format!("blocks {start} to {last} are used by {before} and by {claim}");
                 let users = [before, claim].into_iter().filter_map(|user| user.object());
-                report.damage(users.fold(wrong(LAYER, message), Error::about));
+                report.damage(users.fold(wrong(self.layer, message), Error::about));
             }
             if furthest.is_none_or(|before| claim.end() > before.end()) {
                 furthest = Some(claim);
@@ -114,16 +122,18 @@ impl BlockUsers {
 
 /// Numbers of blocks in a bitmap.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BitmapTotals {
+pub(crate) struct BitmapTotals {
     /// Blocks that it marks free.
-    pub(super) free: u32,
+    pub(crate) free: u32,
     /// Blocks that it marks used, and that nothing uses.
-    pub(super) unowned: u64,
+    pub(crate) unowned: u64,
 }
 
-/// Compares the bitmap in `file` with the used runs; `None` if it is too short.
-pub(super) fn check_bitmap(
-    file: &ForkDevice,
+/// Compares the bitmap in `file` with the used runs; `None` if it is too short. `layer` is that of the
+/// findings.
+pub(crate) fn check_bitmap(
+    layer: &'static str,
+    file: &ExtentDevice,
     total_blocks: u32,
     runs: &[(u64, u64)],
     report: &mut Report,
@@ -135,11 +145,11 @@ pub(super) fn check_bitmap(
             "the bitmap needs {needed} bytes for {total_blocks} blocks, but has {}",
             file.len()
         );
-        report.damage(wrong(LAYER, message));
+        report.damage(wrong(layer, message));
         return Ok(None);
     }
     progress.stage("check the bitmap", needed);
-    let mut differences = BitmapDifferences::default();
+    let mut differences = BitmapDifferences::new(layer);
     let (mut at, mut used, mut runs) = (0, 0_u64, runs);
     let mut found = vec![0; PIECE.min(to_usize(needed))];
     let mut expected = vec![0; found.len()];
@@ -156,7 +166,7 @@ pub(super) fn check_bitmap(
         while let Some((&(start, end), rest)) = runs.split_first() {
             let within =
                 |block: u64| to_usize(block.clamp(blocks.start, blocks.end) - blocks.start);
-            set_bits(&mut expected[..len], within(start)..within(end));
+            set_high_bits(&mut expected[..len], within(start)..within(end));
             if end > blocks.end {
                 break;
             }
@@ -177,8 +187,9 @@ pub(super) fn check_bitmap(
 }
 
 /// Runs of blocks whose bit is wrong.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct BitmapDifferences {
+    layer: &'static str,
     /// The present run of blocks that are used, but free in the bitmap.
     lost: Option<(u64, u64)>,
     /// Number of blocks that are free, but used in the bitmap.
@@ -187,10 +198,20 @@ struct BitmapDifferences {
 }
 
 impl BitmapDifferences {
+    fn new(layer: &'static str) -> Self {
+        Self {
+            layer,
+            lost: None,
+            leaked_total: 0,
+            leaked_first: None,
+        }
+    }
+
     fn compare(&mut self, base: u64, found: &[u8], expected: &[u8], report: &mut Report) {
         if found == expected {
             return;
         }
+        let layer = self.layer;
         for (index, (found, expected)) in found
             .iter()
             .zip(expected)
@@ -202,7 +223,7 @@ impl BitmapDifferences {
                 let block = base + index as u64 * 8 + bit;
                 match (found, expected) {
                     (false, true) => extend(&mut self.lost, block, report, |run, report| {
-                        report.damage(lost(run))
+                        report.damage(lost(layer, run))
                     }),
                     (true, false) => {
                         self.leaked_first.get_or_insert(block);
@@ -216,21 +237,21 @@ impl BitmapDifferences {
 
     fn end(self, report: &mut Report) {
         if let Some(run) = self.lost {
-            report.damage(lost(run));
+            report.damage(lost(self.layer, run));
         }
         if let Some(first) = self.leaked_first {
             let message = format!(
                 "{} blocks are marked as used, but nothing uses them; the first is block {first}",
                 self.leaked_total
             );
-            report.warning(wrong(LAYER, message));
+            report.warning(wrong(self.layer, message));
         }
     }
 }
 
-fn lost((start, end): (u64, u64)) -> Error {
+fn lost(layer: &'static str, (start, end): (u64, u64)) -> Error {
     wrong(
-        LAYER,
+        layer,
         format!(
             "blocks {start} to {} are in use, but marked as free",
             end - 1

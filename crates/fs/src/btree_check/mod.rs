@@ -1,44 +1,139 @@
-//! Check of every rule for a B-tree: header, levels, links, keys, map (§6, §17).
+//! Check of every rule for a B-tree of HFS or HFS+: header, levels, links, keys, map
+//! (`docs/formats/hfsplus.md` §6, §17; `docs/formats/hfs.md` §4, §8).
 
 mod map;
 mod node_set;
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use zerocopy::FromBytes;
 
 use self::node_set::NodeSet;
-use super::report::Report;
-use crate::hfsplus::btree::{KeyOrder, Node, TreeKind, child_of};
-use crate::hfsplus::extents::ForkDevice;
-use crate::hfsplus::layout::{
-    ATTRIBUTES_MAX_KEY_LENGTH, ATTRIBUTES_MIN_KEY_LENGTH, BIG_KEYS, CATALOG_MAX_KEY_LENGTH,
-    CATALOG_MIN_KEY_LENGTH, EXTENTS_KEY_LENGTH, FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH,
-    NODE_SIZES, TreeHeaderRaw, VARIABLE_INDEX_KEYS, node_kind,
+use crate::btree_node::{
+    FIRST_RECORD, HEADER_MAP_OFFSET, MAX_DEPTH, TreeHeaderRaw, check_role, checked_descriptor,
+    node_kind, record_offset,
 };
+use crate::check_report::Report;
+use crate::extent_device::ExtentDevice;
 use bandsaw_core::device::BlockDeviceExt;
+use bandsaw_core::problem::Severity;
 use bandsaw_core::progress::Progress;
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result};
 
 /// Rules that apply only to some trees.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::hfsplus) struct Rules {
-    /// Nodes must be contiguous on the volume (journaled volumes, §6.7).
-    pub(in crate::hfsplus) whole_nodes: bool,
-    /// Unused nodes must be zero (§17).
-    pub(in crate::hfsplus) zeroed: bool,
+pub(crate) struct Rules {
+    /// Nodes must be contiguous on the volume (HFS+ with a journal).
+    pub(crate) whole_nodes: bool,
+    /// Unused nodes must be zero (HFS+).
+    pub(crate) zeroed: bool,
+}
+
+/// A kind of tree: what its walk must know of the format.
+pub(crate) trait TreeFormat: Copy {
+    /// The keys of such a tree.
+    type Keys: TreeKeys;
+    /// Minimum and maximum size of a node in bytes, powers of two.
+    const NODE_SIZES: RangeInclusive<u16>;
+    /// Severity of wrong links between index nodes, which no reader follows.
+    const INDEX_LINKS: Severity = Severity::Damage;
+    /// Minimum and maximum length of a key in bytes, without its length field.
+    fn key_lengths(self) -> (u16, u16);
+    /// Returns the layer of findings.
+    fn layer(self) -> &'static str;
+    /// Returns the name of the stage of a check.
+    fn stage(self) -> &'static str;
+    /// Returns the faults of fields of the header that only this format has.
+    fn header_faults(self, header: &TreeHeaderRaw) -> Vec<String>;
+    /// Returns the rules for keys in a tree with this header.
+    fn keys(self, header: &TreeHeaderRaw) -> Result<Self::Keys>;
+}
+
+/// The keys of a tree.
+pub(crate) trait TreeKeys {
+    /// Compares the keys at the beginning of two records; `None` if either is not a key.
+    fn compare(&self, a: &[u8], b: &[u8]) -> Option<Ordering>;
+    /// Returns the length of the key at the beginning of a record, without its length field; 0 if there
+    /// is none.
+    fn length(&self, record: &[u8]) -> u16;
+    /// Returns the node that an index record points to.
+    fn child_of(&self, record: &[u8]) -> Option<u32>;
+
+    /// Returns the severity of a record that follows `before` and should not; `None` if it may.
+    fn order_fault(&self, before: &[u8], record: &[u8]) -> Option<Severity> {
+        (self.compare(before, record) != Some(Ordering::Less)).then_some(Severity::Damage)
+    }
+
+    /// Returns the length of keys in index nodes, if all of them have the same.
+    fn index_length(&self) -> Option<u16> {
+        None
+    }
+
+    /// Returns true if a leaf record is marked as deleted.
+    fn is_deleted(&self, _record: &[u8]) -> bool {
+        false
+    }
+}
+
+/// A node whose record offsets are ascending and within it.
+#[derive(Debug)]
+struct WalkedNode {
+    number: u32,
+    /// Next node of the same level, 0 for none.
+    next: u32,
+    /// Previous node of the same level, 0 for none.
+    previous: u32,
+    kind: i8,
+    height: u8,
+    /// Number of records.
+    records: u16,
+    bytes: Vec<u8>,
+}
+
+impl WalkedNode {
+    /// Parses a node; the error describes the defect.
+    fn parse(number: u32, bytes: Vec<u8>) -> Result<Self, String> {
+        let head = checked_descriptor(&bytes)?;
+        Ok(Self {
+            number,
+            next: head.forward_link.get(),
+            previous: head.backward_link.get(),
+            kind: head.kind,
+            height: head.height,
+            records: head.record_count.get(),
+            bytes,
+        })
+    }
+
+    /// Returns the first odd offset. Records have even lengths, and macOS refuses nodes in which one has
+    /// not.
+    fn odd_offset(&self) -> Option<usize> {
+        (0..=self.records)
+            .filter_map(|index| record_offset(&self.bytes, index))
+            .find(|offset| !offset.is_multiple_of(2))
+    }
+
+    /// Returns a record, `None` past the last.
+    fn record(&self, index: u16) -> Option<&[u8]> {
+        if index >= self.records {
+            return None;
+        }
+        let offset = |index| record_offset(&self.bytes, index);
+        self.bytes.get(offset(index)?..offset(index + 1)?)
+    }
 }
 
 /// Receiver of each leaf record in order, with the number of its node.
-pub(in crate::hfsplus) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
+pub(crate) type EachRecord<'a> = dyn FnMut(&[u8], u32, &mut Report) -> Result<()> + 'a;
 
 /// Checks the tree in `file` and passes its leaf records to `each`. Findings are added to `report`;
 /// an error is a read error or one returned by `each`. Returns true if every node of the tree could
 /// be walked.
-pub(in crate::hfsplus) fn walk_tree(
-    file: &ForkDevice,
-    kind: TreeKind,
+pub(crate) fn walk_tree<F: TreeFormat>(
+    file: &ExtentDevice,
+    kind: F,
     rules: Rules,
     report: &mut Report,
     progress: &dyn Progress,
@@ -74,14 +169,12 @@ struct Level {
     incomplete: bool,
 }
 
-struct TreeWalk<'a> {
-    file: &'a ForkDevice,
-    kind: TreeKind,
-    order: KeyOrder,
+struct TreeWalk<'a, F: TreeFormat> {
+    file: &'a ExtentDevice,
+    kind: F,
+    keys: F::Keys,
     rules: Rules,
     header: TreeHeaderRaw,
-    /// Size of the key field in index nodes, if all have the same.
-    index_key: Option<u16>,
     progress: &'a dyn Progress,
     reached: NodeSet,
     levels: [Level; MAX_DEPTH as usize + 1],
@@ -93,11 +186,11 @@ struct TreeWalk<'a> {
     incomplete: bool,
 }
 
-impl<'a> TreeWalk<'a> {
+impl<'a, F: TreeFormat> TreeWalk<'a, F> {
     /// Checks the header node. `None` if the rest of the tree cannot be found with it.
     fn begin(
-        file: &'a ForkDevice,
-        kind: TreeKind,
+        file: &'a ExtentDevice,
+        kind: F,
         report: &mut Report,
         progress: &'a dyn Progress,
     ) -> Result<Option<Self>> {
@@ -122,14 +215,20 @@ impl<'a> TreeWalk<'a> {
             return Ok(None);
         };
         let size = header.node_size.get();
-        if !size.is_power_of_two() || !NODE_SIZES.contains(&size) || u64::from(size) > file.len() {
+        let (least, most) = F::NODE_SIZES.into_inner();
+        let is_possible = size.is_power_of_two() && (least..=most).contains(&size);
+        if !is_possible || u64::from(size) > file.len() {
+            let expected = match least == most {
+                true => least.to_string(),
+                false => format!("a power of two from {least} to {most}"),
+            };
             report.damage(damage(format!(
-                "invalid node size {size}: expected a power of two from 512 to 32768"
+                "invalid node size {size}: expected {expected}"
             )));
             return Ok(None);
         }
         let mut found = Vec::new();
-        match Node::parse(0, file.read_vec(0, size.into())?.into()) {
+        match WalkedNode::parse(0, file.read_vec(0, size.into())?) {
             Err(message) => found.push(message),
             Ok(node) => {
                 found.extend(header_node_faults(&node, size));
@@ -146,17 +245,9 @@ impl<'a> TreeWalk<'a> {
                 file.len()
             ));
         }
-        let attributes = header.attributes.get();
-        if attributes & BIG_KEYS == 0 {
-            found.push(format!(
-                "the tree's attributes {attributes:#x} lack the flag of 16-bit key lengths"
-            ));
-        }
-        if header.tree_type != 0 && kind != TreeKind::Attributes {
-            found.push(format!("expected tree type 0, found {}", header.tree_type));
-        }
-        if header.max_key_length.get() != key_lengths(kind).1 {
-            let expected = key_lengths(kind).1;
+        found.extend(kind.header_faults(&header));
+        let (_, expected) = kind.key_lengths();
+        if header.max_key_length.get() != expected {
             found.push(format!(
                 "the header records {} bytes for the longest key, expected {expected}",
                 header.max_key_length
@@ -172,8 +263,8 @@ impl<'a> TreeWalk<'a> {
             )));
             return Ok(None);
         }
-        let order = match kind.order(&header) {
-            Ok(order) => order,
+        let keys = match kind.keys(&header) {
+            Ok(keys) => keys,
             Err(error) => {
                 report.damage(error);
                 return Ok(None);
@@ -183,12 +274,11 @@ impl<'a> TreeWalk<'a> {
         Ok(Some(Self {
             file,
             kind,
-            order,
+            keys,
             rules: Rules {
                 whole_nodes: false,
                 zeroed: false,
             },
-            index_key: (attributes & VARIABLE_INDEX_KEYS == 0).then(|| header.max_key_length.get()),
             header,
             progress,
             reached: NodeSet::default(),
@@ -248,7 +338,7 @@ impl<'a> TreeWalk<'a> {
         self.links(&node, height, report);
         let key_of_first = node.record(0).unwrap_or_default();
         if first
-            .is_some_and(|first| self.order.compare(first, key_of_first) != Some(Ordering::Equal))
+            .is_some_and(|first| self.keys.compare(first, key_of_first) != Some(Ordering::Equal))
         {
             report.damage(self.wrong(
                 number,
@@ -261,7 +351,7 @@ impl<'a> TreeWalk<'a> {
         self.ascends(&node, None, report);
         for index in 0..node.records {
             let record = node.record(index).unwrap_or_default();
-            match child_of(record, self.index_key) {
+            match self.keys.child_of(record) {
                 Some(child) => self.visit(child, height - 1, Some(record), report, each)?,
                 None => {
                     report.damage(self.wrong(
@@ -276,7 +366,12 @@ impl<'a> TreeWalk<'a> {
     }
 
     /// Reads a node; `None` if it is invalid or was visited before.
-    fn fetch(&mut self, number: u32, height: u8, report: &mut Report) -> Result<Option<Node>> {
+    fn fetch(
+        &mut self,
+        number: u32,
+        height: u8,
+        report: &mut Report,
+    ) -> Result<Option<WalkedNode>> {
         if number == 0 || u64::from(number) >= self.nodes() {
             let message = format!(
                 "the tree points to node {number}, expected 1 to {}",
@@ -297,7 +392,7 @@ impl<'a> TreeWalk<'a> {
             ));
         }
         let bytes = self.file.read_vec(self.at(number), size.into())?;
-        let node = match Node::parse(number, bytes.into()) {
+        let node = match WalkedNode::parse(number, bytes) {
             Ok(node) => node,
             Err(message) => {
                 report.damage(self.wrong(number, message));
@@ -315,51 +410,39 @@ impl<'a> TreeWalk<'a> {
         } else {
             node_kind::INDEX
         };
-        if (node.kind, node.height) != (kind, height) {
-            let message = format!(
-                "expected a node of kind {kind} and height {height}, found kind {} and height {}",
-                node.kind, node.height
-            );
+        let found = (node.kind, node.height);
+        if let Err(message) = check_role(found, (kind, height), node.records) {
             report.damage(self.wrong(number, message));
-            return Ok(None);
-        }
-        if node.records == 0 {
-            report.damage(self.wrong(number, "the node is in use, but has no records"));
             return Ok(None);
         }
         Ok(Some(node))
     }
 
     /// Checks the links between neighbors in both directions.
-    fn links(&mut self, node: &Node, height: u8, report: &mut Report) {
+    fn links(&mut self, node: &WalkedNode, height: u8, report: &mut Report) {
         let level = self.levels[usize::from(height)];
+        let severity = link_severity::<F>(height);
         if let Some((before, next)) = level.before {
             if next != node.number {
-                report.damage(self.wrong(
-                    before,
-                    format!(
-                        "node {} follows in the index, but the next node is recorded as {next}",
-                        node.number
-                    ),
-                ));
+                let message = format!(
+                    "node {} follows in the index, but the next node is recorded as {next}",
+                    node.number
+                );
+                report.push(severity, self.wrong(before, message));
             }
             if node.previous != before {
-                report.damage(self.wrong(
-                    node.number,
-                    format!(
-                        "follows node {before}, but the previous node is recorded as {}",
-                        node.previous
-                    ),
-                ));
+                let message = format!(
+                    "follows node {before}, but the previous node is recorded as {}",
+                    node.previous
+                );
+                report.push(severity, self.wrong(node.number, message));
             }
         } else if !level.incomplete && node.previous != 0 {
-            report.damage(self.wrong(
-                node.number,
-                format!(
-                    "is the first of its level, but the previous node is recorded as {}",
-                    node.previous
-                ),
-            ));
+            let message = format!(
+                "is the first of its level, but the previous node is recorded as {}",
+                node.previous
+            );
+            report.push(severity, self.wrong(node.number, message));
         }
         self.levels[usize::from(height)] = Level {
             before: Some((node.number, node.next)),
@@ -375,54 +458,70 @@ impl<'a> TreeWalk<'a> {
 
     /// Checks that the last node of each level has no forward link.
     fn ends(&self, report: &mut Report) {
-        for (before, next) in self
-            .levels
-            .iter()
-            .filter_map(|level| level.before)
-            .filter(|&(_, next)| next != 0)
-        {
-            report.damage(self.wrong(
-                before,
-                format!("is the last of its level, but the next node is recorded as {next}"),
-            ));
+        for (height, level) in (0_u8..).zip(&self.levels) {
+            let Some((before, next)) = level.before.filter(|&(_, next)| next != 0) else {
+                continue;
+            };
+            let message =
+                format!("is the last of its level, but the next node is recorded as {next}");
+            report.push(link_severity::<F>(height), self.wrong(before, message));
         }
     }
 
     /// Checks that the keys of a node ascend, follow `before`, and have valid lengths.
-    fn ascends(&self, node: &Node, before: Option<&[u8]>, report: &mut Report) {
-        let (least, most) = key_lengths(self.kind);
+    fn ascends(&self, node: &WalkedNode, before: Option<&[u8]>, report: &mut Report) {
+        let (mut least, mut most) = self.kind.key_lengths();
+        if node.kind == node_kind::INDEX
+            && let Some(length) = self.keys.index_length()
+        {
+            (least, most) = (length, length);
+        }
         let mut last = before;
         for index in 0..node.records {
             let record = node.record(index).unwrap_or_default();
-            let length = record
-                .get(..2)
-                .map_or(0, |head| u16::from_be_bytes([head[0], head[1]]));
+            if node.kind == node_kind::LEAF && self.keys.is_deleted(record) {
+                let message = format!("record {index} is marked as deleted");
+                report.note(self.wrong(node.number, message));
+                continue;
+            }
+            let length = self.keys.length(record);
             if !(least..=most).contains(&length) {
-                let message = format!(
-                    "record {index} has a key of {length} bytes, expected {least} to {most}"
-                );
+                let expected = match least == most {
+                    true => least.to_string(),
+                    false => format!("{least} to {most}"),
+                };
+                let message =
+                    format!("record {index} has a key of {length} bytes, expected {expected}");
                 report.damage(self.wrong(node.number, message));
             }
-            if last.is_some_and(|last| self.order.compare(last, record) != Some(Ordering::Less)) {
-                report.damage(self.wrong(
-                    node.number,
-                    format!(
-                        "the records are out of order: record {index} does not sort after the \
-                         record before it"
-                    ),
-                ));
+            if let Some(severity) = last.and_then(|last| self.keys.order_fault(last, record)) {
+                let message = format!(
+                    "the records are out of order: record {index} does not sort after the record \
+                     before it"
+                );
+                report.push(severity, self.wrong(node.number, message));
             }
             last = Some(record);
         }
     }
 
-    fn leaf(&mut self, node: &Node, report: &mut Report, each: &mut EachRecord<'_>) -> Result<()> {
+    fn leaf(
+        &mut self,
+        node: &WalkedNode,
+        report: &mut Report,
+        each: &mut EachRecord<'_>,
+    ) -> Result<()> {
         self.ascends(node, self.last_key.as_deref(), report);
         self.leaf_records += u64::from(node.records);
-        for record in (0..node.records).filter_map(|index| node.record(index)) {
+        let records = (0..node.records).filter_map(|index| node.record(index));
+        let mut last = None;
+        for record in records.filter(|record| !self.keys.is_deleted(record)) {
             each(record, node.number, report)?;
+            last = Some(record);
         }
-        self.last_key = node.record(node.records - 1).map(<[u8]>::to_vec);
+        if let Some(last) = last {
+            self.last_key = Some(last.to_vec());
+        }
         Ok(())
     }
 
@@ -462,8 +561,16 @@ impl<'a> TreeWalk<'a> {
     }
 }
 
+/// Returns the severity of a wrong link between nodes of a height.
+fn link_severity<F: TreeFormat>(height: u8) -> Severity {
+    match height {
+        0 | 1 => Severity::Damage,
+        _ => F::INDEX_LINKS,
+    }
+}
+
 /// Returns a description of the first error in the records of a header node.
-fn header_node_faults(node: &Node, size: u16) -> Option<String> {
+fn header_node_faults(node: &WalkedNode, size: u16) -> Option<String> {
     if (node.kind, node.height) != (node_kind::HEADER, 0) {
         return Some(format!(
             "expected a node of kind 1 and height 0, found kind {} and height {}",
@@ -478,13 +585,4 @@ fn header_node_faults(node: &Node, size: u16) -> Option<String> {
         .collect();
     (lengths != expected)
         .then(|| format!("the header node has records of {lengths:?} bytes, expected {expected:?}"))
-}
-
-/// Returns the minimum and maximum key length of a tree.
-fn key_lengths(kind: TreeKind) -> (u16, u16) {
-    match kind {
-        TreeKind::Extents => (EXTENTS_KEY_LENGTH, EXTENTS_KEY_LENGTH),
-        TreeKind::Catalog(_) => (CATALOG_MIN_KEY_LENGTH, CATALOG_MAX_KEY_LENGTH),
-        TreeKind::Attributes => (ATTRIBUTES_MIN_KEY_LENGTH, ATTRIBUTES_MAX_KEY_LENGTH),
-    }
 }

@@ -1,15 +1,15 @@
-//! Comparison of the map of used nodes with the nodes reached by a walk (§6.3).
+//! Comparison of the map of used nodes with the nodes reached by a walk (`docs/formats/hfsplus.md` §6.3).
 
 use zerocopy::FromBytes;
 
-use super::TreeWalk;
-use crate::hfsplus::check::report::Report;
-use crate::hfsplus::layout::{FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, node_kind};
+use super::{TreeFormat, TreeWalk, WalkedNode};
+use crate::btree_node::{FIRST_RECORD, HEADER_MAP_OFFSET, NodeDescriptorRaw, node_kind};
+use crate::check_report::Report;
 use bandsaw_core::Result;
 use bandsaw_core::device::{BlockDevice, BlockDeviceExt, ExtentKind, is_zero};
 use bandsaw_core::size::to_usize;
 
-impl TreeWalk<'_> {
+impl<F: TreeFormat> TreeWalk<'_, F> {
     /// Compares the map of used nodes with the nodes that were reached.
     pub(super) fn map(&mut self, report: &mut Report) -> Result<()> {
         let maps = self.map_nodes(report)?;
@@ -62,19 +62,16 @@ impl TreeWalk<'_> {
     }
 
     /// Checks the map past the last node: its bits must be clear, and no map node may be
-    /// superfluous (§6.3).
-    fn map_end(&self, maps: &[u32], report: &mut Report) -> Result<()> {
+    /// superfluous (`docs/formats/hfsplus.md` §6.3).
+    fn map_end(&self, maps: &[MapPart], report: &mut Report) -> Result<()> {
         let size = usize::from(self.header.node_size.get());
         let head = (
             self.at(0) + u64::from(HEADER_MAP_OFFSET),
             size.saturating_sub(usize::from(HEADER_MAP_OFFSET) + 8),
         );
-        let rest = maps.iter().map(|&node| {
-            (
-                self.at(node) + u64::from(FIRST_RECORD),
-                size.saturating_sub(usize::from(FIRST_RECORD) + 6),
-            )
-        });
+        let rest = maps
+            .iter()
+            .map(|map| (self.at(map.number) + u64::from(FIRST_RECORD), map.len));
         let mut first = 0_u64;
         for (at, len) in std::iter::once(head).chain(rest) {
             let bits = len as u64 * 8;
@@ -110,7 +107,7 @@ impl TreeWalk<'_> {
     }
 
     /// Returns the map nodes in the order of their chain.
-    fn map_nodes(&mut self, report: &mut Report) -> Result<Vec<u32>> {
+    fn map_nodes(&mut self, report: &mut Report) -> Result<Vec<MapPart>> {
         let mut maps = Vec::new();
         let head = self.file.read_vec(0, size_of::<NodeDescriptorRaw>())?;
         let mut next = NodeDescriptorRaw::read_from_prefix(&head)
@@ -121,10 +118,9 @@ impl TreeWalk<'_> {
                 report.damage(self.wrong(next, "invalid map node: it does not exist or is in use"));
                 break;
             }
-            let head = self
-                .file
-                .read_vec(self.at(next), size_of::<NodeDescriptorRaw>())?;
-            let Ok((head, _)) = NodeDescriptorRaw::read_from_prefix(&head) else {
+            let size = usize::from(self.header.node_size.get());
+            let bytes = self.file.read_vec(self.at(next), size)?;
+            let Ok((head, _)) = NodeDescriptorRaw::read_from_prefix(&bytes) else {
                 break;
             };
             if (head.kind, head.record_count.get()) != (node_kind::MAP, 1) {
@@ -137,7 +133,12 @@ impl TreeWalk<'_> {
                 ));
                 break;
             }
-            maps.push(next);
+            // The record of machfs has 2 bytes more than that of others.
+            let len = WalkedNode::parse(next, bytes)
+                .ok()
+                .and_then(|node| Some(node.record(0)?.len()))
+                .unwrap_or(size - usize::from(FIRST_RECORD) - 6);
+            maps.push(MapPart { number: next, len });
             next = head.forward_link.get();
         }
         Ok(maps)
@@ -171,15 +172,23 @@ impl TreeWalk<'_> {
     }
 }
 
+/// A map node.
+#[derive(Debug, Clone, Copy)]
+struct MapPart {
+    number: u32,
+    /// Length of its record in bytes.
+    len: usize,
+}
+
 /// Reads the bits of the map, record by record.
-struct MapReader<'w, 'a> {
-    walk: &'w TreeWalk<'a>,
-    maps: &'w [u32],
+struct MapReader<'w, 'a, F: TreeFormat> {
+    walk: &'w TreeWalk<'a, F>,
+    maps: &'w [MapPart],
     /// The record read last: its first bit and its bytes.
     piece: Option<(u32, Vec<u8>)>,
 }
 
-impl MapReader<'_, '_> {
+impl<F: TreeFormat> MapReader<'_, '_, F> {
     /// Returns the bit of node `number`, `None` past the map. Must be called with ascending
     /// numbers.
     fn bit(&mut self, number: u32) -> Result<Option<bool>> {
@@ -205,7 +214,7 @@ impl MapReader<'_, '_> {
                 size - usize::from(HEADER_MAP_OFFSET) - 8,
             ),
             Some((first, bytes)) => {
-                let Some((&node, rest)) = self.maps.split_first() else {
+                let Some((map, rest)) = self.maps.split_first() else {
                     return Ok(false);
                 };
                 self.maps = rest;
@@ -213,8 +222,8 @@ impl MapReader<'_, '_> {
                     first.saturating_add(u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX));
                 (
                     first,
-                    self.walk.at(node) + u64::from(FIRST_RECORD),
-                    size - usize::from(FIRST_RECORD) - 6,
+                    self.walk.at(map.number) + u64::from(FIRST_RECORD),
+                    map.len,
                 )
             }
         };
