@@ -5,7 +5,7 @@
 //!
 //! | topic | files |
 //! | --- | --- |
-//! | opening, layer by layer | `opening`, `container`, `read_only_image`, `disk`, `overlays`, `section`, `archive`, `split_files`, `asif_directories` |
+//! | opening, layer by layer | `opening`, `container`, `read_only_image`, `virtual_disk`, `disk`, `overlays`, `section`, `archive`, `split_files`, `asif_directories` |
 //! | recognition, contents | `detect`, `contents`, `volume_format`, `volume`, `driver`, `apfs`, `hfsplus`, `core_storage`, `logical_disk` |
 //! | the gate before changes: comparison of sources | `gate` |
 //! | keys | `unlock`, `key_cache`, `key_file` |
