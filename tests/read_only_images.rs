@@ -64,11 +64,12 @@ fn devices_conform() {
 
 #[test]
 fn disks_of_other_programs_conform() {
+    use bandsaw::container::apple_archive::AppleArchiveFile;
     use bandsaw::container::ewf::{Ewf, EwfPart};
     use bandsaw::container::qcow2::Qcow2;
     use bandsaw::container::vhd::Vhd;
     use bandsaw::container::vhdx::Vhdx;
-    use bandsaw::container::{ewf, qcow2, vhd, vhdx};
+    use bandsaw::container::{apple_archive, ewf, qcow2, vhd, vhdx};
     let disk = diskette();
     let memory = |bytes: Vec<u8>| Arc::new(Memory::read_only(bytes));
     let conform = |disk: MappedDisk| conformance::read_only(Arc::new(disk));
@@ -90,6 +91,15 @@ fn disks_of_other_programs_conform() {
         conform(MappedDisk::new(Vmdk::open(file).unwrap()));
     }
     conform(MappedDisk::new(described(&disk)));
+    // Its stream is no disk of whole sectors.
+    let archive = bandsaw::fs::apple_archive::fixture::archive();
+    for file in [
+        apple_archive::fixture::packed(b'e', 1000, &archive),
+        archive,
+    ] {
+        let file = AppleArchiveFile::open(memory(file)).unwrap();
+        conform(MappedDisk::new(file));
+    }
     let parts = ewf::fixture::set(&disk, 7)
         .into_iter()
         .map(|bytes| EwfPart {

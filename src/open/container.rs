@@ -191,8 +191,12 @@ impl Opening<'_> {
         let disk = Arc::new(self.read_only_image(file, format)?);
         self.layers.push(Layer::Mapped(disk.clone()));
         if self.options.access == Access::ReadWrite {
+            let advice = match format {
+                Format::Aar => "extract it to change the files",
+                _ => "convert the image to change it",
+            };
             let message = format!(
-                "read-only format: {} ({format}); convert the image to change it",
+                "read-only format: {} ({format}); {advice}",
                 format.description()
             );
             return Err(Error::new(Kind::ReadOnly, LAYER, message));

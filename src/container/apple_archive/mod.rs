@@ -106,9 +106,9 @@ impl DiskMap for AppleArchiveFile {
 
     fn facts(&self) -> Vec<(&'static str, String)> {
         match self.blocks {
-            None => vec![("compression", "none".to_owned())],
+            None => vec![("compressed", "no".to_owned())],
             Some((compression, count)) => vec![
-                ("compression", compression.name().to_owned()),
+                ("compressed", format!("by {}", compression.name())),
                 ("blocks", size::counted(count, "block", "blocks")),
             ],
         }

@@ -720,3 +720,24 @@ fn a_core_storage_volume_is_mounted_for_reading_only() {
     host.ok(&["detach", "mnt"]);
     assert!(fs::read(host.path("0.img")).unwrap() == disks[0]);
 }
+
+#[test]
+fn an_apple_archive_is_mounted_for_reading_only() {
+    let Some(host) = Host::new("an_apple_archive_is_mounted_for_reading_only") else {
+        return;
+    };
+    let archive = bandsaw::fs::apple_archive::fixture::archive();
+    host.0.write("x.aar", &archive);
+    host.ok(&["mount", "x.aar", "mnt"]);
+    for name in ["file.txt", "again.txt"] {
+        let read = fs::read(host.path("mnt/folder").join(name)).unwrap();
+        assert_eq!(read, bandsaw::fs::apple_archive::fixture::CONTENTS);
+    }
+    assert_eq!(
+        fs::read(host.path("mnt/unknown/large")).unwrap().len(),
+        70_000
+    );
+    assert!(fs::create_dir(host.path("mnt/new")).is_err());
+    host.ok(&["detach", "mnt"]);
+    assert!(fs::read(host.path("x.aar")).unwrap() == archive);
+}

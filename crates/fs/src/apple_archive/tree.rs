@@ -21,6 +21,9 @@ const MAX_DEPTH: usize = 512;
 const MAX_NAME: usize = 1024;
 /// The number of the root.
 pub(super) const ROOT: u32 = 0;
+/// The number of the root as others see it, as on Apple's file systems: servers of files have a use of their
+/// own for smaller ones.
+const FIRST_ID: u64 = 2;
 
 /// The contents of an object.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl ArchiveTree {
         let root = ArchiveNode {
             parent: ROOT,
             name: Box::default(),
-            attributes: Attributes::plain(NodeId(0), FileKind::Folder),
+            attributes: Attributes::plain(id_of(ROOT), FileKind::Folder),
             contents: NodeContents::Folder {
                 children: BTreeMap::new(),
                 is_described: false,
@@ -106,9 +109,9 @@ impl ArchiveTree {
 
     /// Returns an object by its number.
     pub(super) fn node(&self, id: NodeId) -> Result<&ArchiveNode> {
-        let index = usize::try_from(id.0).unwrap_or(usize::MAX);
-        self.nodes
-            .get(index)
+        let index = id.0.checked_sub(FIRST_ID).map(to_usize);
+        index
+            .and_then(|index| self.nodes.get(index))
             .ok_or_else(|| Error::not_found(LAYER, format!("object {}", id.0)))
     }
 
@@ -273,7 +276,7 @@ impl TreeBuilder<'_> {
         self.nodes.push(ArchiveNode {
             parent: folder,
             name: name.into(),
-            attributes: Attributes::plain(NodeId(index.into()), kind),
+            attributes: Attributes::plain(id_of(index), kind),
             contents,
             xattrs: None,
             hash: None,
@@ -332,7 +335,7 @@ impl TreeBuilder<'_> {
     ) -> Result<Attributes> {
         let large = |_| Error::corrupt(LAYER, at, "a number of an entry is too large");
         let narrow = |number: Option<u64>, or: u32| number.map_or(Ok(or), u32::try_from);
-        let plain = Attributes::plain(NodeId(index.into()), kind);
+        let plain = Attributes::plain(id_of(index), kind);
         let (mut has_xattrs, mut resource_size) = (false, 0);
         let (mut names, mut is_twice) = (HashSet::new(), false);
         if let Some(blob) = &entry.xattrs {
@@ -443,12 +446,12 @@ impl TreeBuilder<'_> {
     }
 }
 
-/// Returns the number of a node.
+/// Returns the number of a node as others see it.
 pub(super) fn id_of(index: u32) -> NodeId {
-    NodeId(index.into())
+    NodeId(FIRST_ID + u64::from(index))
 }
 
 /// Returns the index of a node.
 pub(super) fn number_of(node: &ArchiveNode) -> u32 {
-    narrow(to_usize(node.attributes.id.0))
+    narrow(node.attributes.id.0.saturating_sub(FIRST_ID))
 }
