@@ -14,11 +14,14 @@ use super::volume::{LAYER, Volume};
 use super::volume_format::VolumeFormat;
 use crate::device::BlockDevice;
 use crate::fs::apple_archive::{self, AppleArchive};
+#[cfg(feature = "foreign")]
 use crate::fs::exfat::{self, ExFatVolume};
+#[cfg(feature = "foreign")]
 use crate::fs::fat::{self, FatVolume};
 #[cfg(feature = "foreign")]
 use crate::fs::foreign::Foreign;
 use crate::fs::hfs::{self, HfsVolume};
+#[cfg(feature = "foreign")]
 use crate::fs::iso9660::{self, IsoVolume};
 #[cfg(feature = "foreign")]
 use crate::fs::udf::{self, UdfVolume};
@@ -139,77 +142,81 @@ impl Driver for Unread {
 }
 
 type OpenVolume = fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>>;
+type OpenVolumeMut = fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystemMut>>;
 type CheckVolume = fn(Arc<dyn BlockDevice>, &dyn Progress) -> Result<Vec<Problem>>;
 type ReadFreeMap = fn(Arc<dyn BlockDevice>) -> Result<BlockFreeMap>;
 
-/// A format whose volumes are read, and possibly created, but not changed: its functions on a device.
+/// A format without keys, snapshots and resizing: its functions on a device.
 #[derive(Debug)]
-struct ReadOnlyDriver {
+struct DeviceDriver {
     open: OpenVolume,
-    /// The message about changes. `None`: the general one.
-    refusal: Option<&'static str>,
+    /// Opens a volume for changes, or the reason why that is not supported.
+    open_mut: std::result::Result<OpenVolumeMut, &'static str>,
     check: Option<CheckVolume>,
     stated_len: fn(&Arc<dyn BlockDevice>) -> Result<Option<u64>>,
     free_map: Option<ReadFreeMap>,
 }
 
-const HFS: ReadOnlyDriver = ReadOnlyDriver {
+const HFS: DeviceDriver = DeviceDriver {
     open: |device| Ok(Arc::new(HfsVolume::open(device)?)),
-    refusal: Some("HFS volumes can only be read; copy the files to another image"),
+    open_mut: Err("HFS volumes can only be read; copy the files to another image"),
     check: Some(hfs::check),
     stated_len: |device| hfs::stated_len(&**device),
     free_map: None,
 };
 
-const ISO: ReadOnlyDriver = ReadOnlyDriver {
+#[cfg(feature = "foreign")]
+const ISO: DeviceDriver = DeviceDriver {
     open: |device| Ok(Arc::new(IsoVolume::open(device)?)),
-    refusal: None,
+    open_mut: Err("read-only: ISO 9660"),
     check: Some(iso9660::check),
     stated_len: |device| iso9660::stated_len(&**device),
     free_map: None,
 };
 
 #[cfg(feature = "foreign")]
-const UDF: ReadOnlyDriver = ReadOnlyDriver {
+const UDF: DeviceDriver = DeviceDriver {
     open: |device| Ok(Arc::new(UdfVolume::open(device)?)),
-    refusal: None,
+    open_mut: Err("read-only: UDF"),
     check: Some(udf::check),
     stated_len: udf::stated_len,
     free_map: None,
 };
 
-const APPLE_ARCHIVE: ReadOnlyDriver = ReadOnlyDriver {
+const APPLE_ARCHIVE: DeviceDriver = DeviceDriver {
     open: |device| Ok(Arc::new(AppleArchive::open(device)?)),
-    refusal: Some("archives can only be read; copy the files to an image"),
+    open_mut: Err("archives can only be read; copy the files to an image"),
     check: Some(apple_archive::check),
     stated_len: |_| Ok(None),
     free_map: None,
 };
 
-const FAT: ReadOnlyDriver = ReadOnlyDriver {
+#[cfg(feature = "foreign")]
+const FAT: DeviceDriver = DeviceDriver {
     open: |device| Ok(Arc::new(FatVolume::open(device)?)),
-    refusal: Some(MADE_ONCE),
+    open_mut: Ok(fat::open_mut),
     check: Some(fat::check),
     stated_len: |device| fat::stated_len(&**device),
     free_map: Some(fat::free_map),
 };
 
-const EX_FAT: ReadOnlyDriver = ReadOnlyDriver {
+#[cfg(feature = "foreign")]
+const EX_FAT: DeviceDriver = DeviceDriver {
     open: |device| Ok(Arc::new(ExFatVolume::open(device)?)),
-    refusal: Some(MADE_ONCE),
+    open_mut: Ok(exfat::open_mut),
     check: Some(exfat::check),
     stated_len: |device| exfat::stated_len(&**device),
     free_map: Some(exfat::free_map),
 };
 
-impl ReadOnlyDriver {
+impl DeviceDriver {
     fn open_map(&self, volume: &Volume) -> Result<Option<BlockFreeMap>> {
         let open = |free_map: fn(_) -> _| free_map(volume.device().clone());
         self.free_map.map(open).transpose()
     }
 }
 
-impl Driver for ReadOnlyDriver {
+impl Driver for DeviceDriver {
     fn open(
         &self,
         volume: &Volume,
@@ -223,12 +230,12 @@ impl Driver for ReadOnlyDriver {
     fn open_mut(
         &self,
         volume: &Volume,
-        number: Option<u32>,
-        keys: Option<&dyn Keys>,
+        _number: Option<u32>,
+        _keys: Option<&dyn Keys>,
     ) -> Result<Arc<dyn FileSystemMut>> {
-        match self.refusal {
-            Some(message) => Err(unsupported(volume, message)),
-            None => Unread.open_mut(volume, number, keys),
+        match self.open_mut {
+            Ok(open_mut) => open_mut(volume.device().clone()),
+            Err(why) => Err(unsupported(volume, why)),
         }
     }
 
@@ -265,10 +272,6 @@ impl Driver for ReadOnlyDriver {
         Ok(Vec::new())
     }
 }
-
-/// The reason why a volume that can be created is not changed.
-const MADE_ONCE: &str = "FAT and exFAT volumes can be created and read, but not changed; copy the files \
-                         to another image";
 
 /// Adds the problems of a volume, and returns the parts that were not checked: none.
 fn add_all(problems: &mut Problems, volume: &Volume, found: Vec<Problem>) -> Vec<Error> {
@@ -318,13 +321,16 @@ impl VolumeFormat {
             Self::Hfs => &HFS,
             Self::Apfs => &ApfsDriver,
             Self::CoreStorage => &CoreStorageDriver,
+            #[cfg(feature = "foreign")]
             Self::Iso9660 => &ISO,
             #[cfg(feature = "foreign")]
             Self::Udf => &UDF,
             Self::AppleArchive => &APPLE_ARCHIVE,
             #[cfg(feature = "foreign")]
             Self::Ext => &ForeignDriver(Foreign::Ext),
+            #[cfg(feature = "foreign")]
             Self::Fat => &FAT,
+            #[cfg(feature = "foreign")]
             Self::ExFat => &EX_FAT,
             #[cfg(feature = "foreign")]
             Self::Ntfs => &ForeignDriver(Foreign::Ntfs),

@@ -333,7 +333,7 @@ pub(super) fn first_writable(
     // If the first volume is damaged, the next one must not be changed instead.
     if let Some(first) = by_choice(volumes).next() {
         first.check_before_change()?;
-        // Nor if the first, which readers use, can only be read.
+        // Nor if the first, which readers use, cannot be changed.
         if matches!(
             first.format,
             VolumeFormat::Hfs | VolumeFormat::Fat | VolumeFormat::ExFat

@@ -1,4 +1,4 @@
-//! FAT and exFAT: volumes are created from folders, read by every reading verb, and changed by none.
+//! FAT and exFAT: volumes are created from folders, read by every reading verb, and changed.
 
 use std::fs;
 
@@ -103,13 +103,85 @@ fn contents_that_fat_cannot_hold_are_refused_by_name() {
     ];
     assert!(stderr(&scratch.run(&apm)).contains("no partition type"));
     scratch.ok(&["create", "b.img", "--fs", "fat", "--size", "4m"]);
-    let refused = scratch.run(&["mkdir", "b.img:/new"]);
+    let refused = scratch.run(&["ln", "-s", "to", "b.img:/new"]);
     assert!(!refused.status.success());
+    let said = stderr(&refused);
     assert!(
-        stderr(&refused).contains("not changed"),
-        "{}",
-        stderr(&refused)
+        said.contains("FAT") && said.contains("symbolic links"),
+        "{said}"
     );
+}
+
+/// Runs a program of the system; `None` if it is missing.
+fn program(name: &str, args: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(name)
+        .args(args)
+        .env(
+            "PATH",
+            "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin",
+        )
+        .env("MTOOLS_SKIP_CHECK", "1")
+        .output()
+        .ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {args:?}: {said}{errors}");
+    Some(said)
+}
+
+#[test]
+fn volumes_are_changed_in_place() {
+    for (fs_name, size, maker, judge) in [
+        ("fat32", "40m", &["mkfs.fat", "-F", "32"][..], "fsck.fat"),
+        ("exfat", "8m", &["mkfs.exfat"][..], "fsck.exfat"),
+    ] {
+        for is_theirs in [false, true] {
+            let scratch = Scratch::new();
+            scratch.ok(&[
+                "create", "a.img", "--fs", fs_name, "--layout", "none", "--size", size,
+            ]);
+            let image = scratch.path("a.img");
+            let image = image.to_str().unwrap();
+            if is_theirs {
+                let args = [&maker[1..], &[image]].concat();
+                if program(maker[0], &args).is_none() {
+                    continue;
+                }
+            }
+            let at = |path: &str| format!("a.img:{path}");
+            scratch.ok(&["mkdir", "-p", &at("/Letters/2026")]);
+            scratch.write("new.txt", "new contents");
+            scratch.ok(&["put", "--from", "new.txt", &at("/Letters/a long name.text")]);
+            scratch.ok(&["put", "--from", "new.txt", &at("/OTHER.TXT")]);
+            scratch.fails(4, &["put", "--from", "new.txt", &at("/other.txt")]);
+            scratch.ok(&["mv", &at("/OTHER.TXT"), &at("/Letters/2026/moved.txt")]);
+            scratch.ok(&["put", "--from", "new.txt", &at("/copied")]);
+            scratch.ok(&["rm", &at("/Letters/2026/moved.txt")]);
+            scratch.write("new.txt", "newer contents");
+            scratch.ok(&["put", "--overwrite", "--from", "new.txt", &at("/copied")]);
+            scratch.ok(&["touch", "--date", "1000000000", &at("/copied")]);
+            scratch.ok(&["check", "a.img"]);
+            assert_eq!(
+                scratch.ok(&["cat", &at("/letters/A LONG name.text")]),
+                "new contents"
+            );
+            assert_eq!(scratch.ok(&["cat", &at("/copied")]), "newer contents");
+            assert_eq!(scratch.ok(&["ls", &at("/Letters/2026")]), "");
+            let Some(_) = program(judge, &["-n", image]) else {
+                continue;
+            };
+            if fs_name == "fat32"
+                && let Some(said) = program("mtype", &["-i", image, "::/Letters/a long name.text"])
+            {
+                assert_eq!(said, "new contents");
+                let listed = program("mdir", &["-i", image, "-b", "-/", "::/"]).unwrap();
+                assert!(
+                    listed.contains("copied") && !listed.contains("moved"),
+                    "{listed}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

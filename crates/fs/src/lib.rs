@@ -1,6 +1,6 @@
 //! HFS+ and APFS volumes, read, checked, repaired, built and changed, over any
-//! [`BlockDevice`]; FAT and exFAT volumes, read, checked and built; HFS volumes, ISO 9660, UDF and Apple Archive, read and
-//! checked; Core Storage below HFS+, read.
+//! [`BlockDevice`]; FAT and exFAT volumes, read, checked, built and changed; HFS volumes, ISO 9660, UDF and Apple Archive,
+//! read and checked; Core Storage below HFS+, read.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -46,6 +46,7 @@ pub mod udf;
 pub(crate) mod unicode;
 pub mod verify_compressed;
 mod volume_key;
+mod write_buffer;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -257,6 +258,8 @@ pub(crate) const UNKNOWN_OWNER: u32 = 99;
 pub const UF_COMPRESSED: u32 = 0x20;
 /// BSD flag: locked by the user.
 pub(crate) const UF_IMMUTABLE: u32 = 0x2;
+/// BSD flag: not changed since the last backup.
+pub(crate) const SF_ARCHIVED: u32 = 0x1_0000;
 /// BSD flag: hidden from users.
 pub const UF_HIDDEN: u32 = 0x8000;
 

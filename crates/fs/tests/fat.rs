@@ -21,13 +21,14 @@ use tempfile::TempDir;
 use crate::skip::without_program;
 
 /// A name that needs several parts.
-const LONG: &str = "a long name with spaces, \u{fc}nd umlauts, of more than 26 units.text";
+pub(crate) const LONG: &str =
+    "a long name with spaces, \u{fc}nd umlauts, of more than 26 units.text";
 
 /// The contents of files by their paths; `None` for folders.
-type Files = BTreeMap<String, Option<Vec<u8>>>;
+pub(crate) type Files = BTreeMap<String, Option<Vec<u8>>>;
 
 /// Returns true, and skips the test, if one of the programs is missing.
-fn lacks(test: &str, programs: &[&str]) -> bool {
+pub(crate) fn lacks(test: &str, programs: &[&str]) -> bool {
     let missing = programs
         .iter()
         .find(|program| command(program).arg("--version").output().is_err());
@@ -37,7 +38,7 @@ fn lacks(test: &str, programs: &[&str]) -> bool {
     missing.is_some()
 }
 
-fn command(program: &str) -> Command {
+pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command
         .env(
@@ -50,7 +51,7 @@ fn command(program: &str) -> Command {
     command
 }
 
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -58,12 +59,12 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-fn scratch() -> TempDir {
+pub(crate) fn scratch() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 /// Returns files of many kinds.
-fn files() -> Files {
+pub(crate) fn files() -> Files {
     let mut random = Random::new(12);
     let mut files = Files::new();
     let mut add = |path: &str, bytes| drop(files.insert(path.to_owned(), bytes));
@@ -85,7 +86,7 @@ fn files() -> Files {
 }
 
 /// Writes files into a folder of the host.
-fn write(folder: &Path, files: &Files) {
+pub(crate) fn write(folder: &Path, files: &Files) {
     for (path, bytes) in files {
         let path = folder.join(&path[1..]);
         match bytes {
@@ -96,7 +97,7 @@ fn write(folder: &Path, files: &Files) {
 }
 
 /// Returns the files of a folder of the host.
-fn read_folder(folder: &Path, prefix: &str, found: &mut Files) {
+pub(crate) fn read_folder(folder: &Path, prefix: &str, found: &mut Files) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         let path = format!("{prefix}/{}", entry.file_name().to_str().unwrap());
@@ -110,7 +111,7 @@ fn read_folder(folder: &Path, prefix: &str, found: &mut Files) {
 }
 
 /// Returns the files of a volume.
-fn read_volume(volume: &dyn FileSystem) -> Files {
+pub(crate) fn read_volume(volume: &dyn FileSystem) -> Files {
     let (mut found, mut ahead) = (Files::new(), vec![(String::new(), volume.root())]);
     while let Some((path, folder)) = ahead.pop() {
         for entry in volume.entries(folder).unwrap() {
@@ -132,12 +133,12 @@ fn read_volume(volume: &dyn FileSystem) -> Files {
     found
 }
 
-fn device(path: &Path) -> Arc<dyn BlockDevice> {
+pub(crate) fn device(path: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(LocalFile::open(path, Open::Read).unwrap().unwrap())
 }
 
 /// Compares all names, then all contents.
-fn compare(found: &Files, expected: &Files, what: &str) {
+pub(crate) fn compare(found: &Files, expected: &Files, what: &str) {
     let names = |files: &Files| files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(found), names(expected), "{what}");
     for (path, bytes) in expected {
@@ -248,13 +249,17 @@ fn tree(files: &Files) -> Tree {
 const MOMENT: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
 /// Writes a volume to a file.
-fn build(plan: &dyn VolumePlan, len: usize, path: &Path) {
+pub(crate) fn build(plan: &dyn VolumePlan, len: usize, path: &Path) {
     let disk = Memory::zeros(len);
     plan.build(&disk, &Silent).unwrap();
     fs::write(path, disk.to_vec()).unwrap();
 }
 
-fn fat_plan(files: &Files, width: Width, block_size: Option<u32>) -> fat::build::FatPlan {
+pub(crate) fn fat_plan(
+    files: &Files,
+    width: Width,
+    block_size: Option<u32>,
+) -> fat::build::FatPlan {
     let options = fat::build::FatOptions {
         name: "Volume 1".into(),
         width: Some(width),
@@ -266,7 +271,7 @@ fn fat_plan(files: &Files, width: Width, block_size: Option<u32>) -> fat::build:
     fat::build::FatPlan::new(tree(files), options).unwrap()
 }
 
-fn exfat_plan(files: &Files, block_size: Option<u32>) -> exfat::build::ExFatPlan {
+pub(crate) fn exfat_plan(files: &Files, block_size: Option<u32>) -> exfat::build::ExFatPlan {
     let options = exfat::build::ExFatOptions {
         name: "Volume \u{fc}".into(),
         block_size,
@@ -278,16 +283,26 @@ fn exfat_plan(files: &Files, block_size: Option<u32>) -> exfat::build::ExFatPlan
 }
 
 /// Copies all files with the Sleuth Kit, and compares them.
-fn compare_with_sleuth_kit(image: &Path, kind: &str, files: &Files, what: &str) {
-    let listed = run(command("fls")
-        .args(["-r", "-p", "-u", "-f", kind])
-        .arg(image));
+pub(crate) fn compare_with_sleuth_kit(image: &Path, kind: &str, files: &Files, what: &str) {
+    let listed = run(command("fls").args(["-r", "-p", "-f", kind]).arg(image));
     let mut found = Files::new();
+    // Folders that were deleted or moved are listed with what their clusters hold now.
+    let mut deleted = None;
     for line in listed.lines() {
         let (head, path) = line.split_once('\t').unwrap();
         let number = head.rsplit(' ').next().unwrap().trim_end_matches(':');
         let path = format!("/{path}");
-        if path.starts_with("/$") || head.starts_with("v/") || path.contains("(Volume Label Entry)")
+        if deleted
+            .as_ref()
+            .is_some_and(|folder| path.starts_with(folder))
+        {
+            continue;
+        }
+        deleted = (head.contains('*') && head.starts_with("d/")).then(|| format!("{path}/"));
+        if head.contains('*')
+            || path.starts_with("/$")
+            || head.starts_with("v/")
+            || path.contains("(Volume Label Entry)")
         {
             continue;
         }

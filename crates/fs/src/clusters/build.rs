@@ -54,9 +54,15 @@ pub(crate) fn check_name(
     layer: &'static str,
     format: &str,
 ) -> Result<Vec<u16>> {
+    name_units(&tree.nodes[node as usize].name, layer, format)
+        .map_err(|error| error.named(path(tree, node)))
+}
+
+/// Returns the units of a name. Fails if it is empty, too long, or has characters that neither FAT nor exFAT
+/// allows.
+pub(crate) fn name_units(name: &str, layer: &'static str, format: &str) -> Result<Vec<u16>> {
     const MAX_UNITS: usize = 255;
-    let name = &*tree.nodes[node as usize].name;
-    let refused = |why: String| Error::unsupported(layer, why).named(path(tree, node));
+    let refused = |why: String| Error::unsupported(layer, why);
     let is_forbidden = |char: char| {
         char < ' ' || matches!(char, '"' | '*' | '/' | ':' | '<' | '>' | '?' | '\\' | '|')
     };

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bandsaw_core::device::{BlockDevice, Extent, ExtentKind, FileRange, Info};
+use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRange, Info};
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Kind, Result, read_only};
 
 use super::{ClusterSpace, FIRST, Run};
 
 /// The contents of a file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ClusterContents {
     device: Arc<dyn BlockDevice>,
     layer: &'static str,
@@ -37,6 +37,55 @@ impl ClusterContents {
         }
     }
 
+    /// Returns the length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the number of bytes that are stored.
+    pub(crate) fn valid(&self) -> u64 {
+        self.valid
+    }
+
+    /// Returns the clusters in logical order.
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Changes the number of bytes that are stored, to at most the length.
+    pub(crate) fn set_valid(&mut self, valid: u64) {
+        self.valid = valid;
+    }
+
+    /// Writes `buf` at `offset`, within the bytes that are stored.
+    pub(crate) fn overwrite(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let (mut offset, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let place = self.locate(offset, rest.len() as u64)?;
+            // At most the buffer's length.
+            let (now, later) = rest.split_at(to_usize(place.end - place.start));
+            self.device.write_at(place.start, now)?;
+            (offset, rest) = (offset + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Fills a range within the bytes that are stored with zeros.
+    pub(crate) fn zero(&self, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let place = self.locate(at, range.end - at)?;
+            at += place.end - place.start;
+            self.device.discard(place, AfterDiscard::Zeros)?;
+        }
+        Ok(())
+    }
+
+    fn unplaced(&self, offset: u64) -> Error {
+        let message = "no cluster is recorded for this part of the file";
+        Error::new(Kind::OutOfRange, self.layer, message).at(offset)
+    }
+
     /// Returns the stored place of the bytes from `offset` on, at most `length`. `offset` is below
     /// the length of what is stored.
     fn locate(&self, offset: u64, length: u64) -> Result<Range<u64>> {
@@ -46,18 +95,15 @@ impl ClusterContents {
         let run = after
             .checked_sub(1)
             .and_then(|at| self.runs.get(at))
-            .ok_or_else(|| {
-                Error::new(
-                    Kind::OutOfRange,
-                    self.layer,
-                    "no cluster is recorded for this part of the file",
-                )
-                .at(offset)
-            })?;
+            .ok_or_else(|| self.unplaced(offset))?;
         let within = offset - u64::from(run.logical) * self.cluster_size;
         let run_len = u64::from(run.count) * self.cluster_size;
         let start = self.start + (u64::from(run.first) - FIRST) * self.cluster_size + within;
-        let most = run_len.saturating_sub(within).min(self.valid - offset);
+        let most = run_len.saturating_sub(within);
+        let most = most.min(self.valid.saturating_sub(offset));
+        if most == 0 {
+            return Err(self.unplaced(offset));
+        }
         Ok(start..start + length.min(most))
     }
 }
@@ -76,14 +122,6 @@ impl BlockDevice for ClusterContents {
                 break;
             }
             let place = self.locate(offset, rest.len() as u64)?;
-            if place.is_empty() {
-                return Err(Error::new(
-                    Kind::OutOfRange,
-                    self.layer,
-                    "no cluster is recorded for this part of the file",
-                )
-                .at(offset));
-            }
             // At most the buffer's length.
             let (now, later) = rest.split_at_mut(to_usize(place.end - place.start));
             self.device.read_at(place.start, now)?;

@@ -64,6 +64,8 @@ pub(crate) struct DirectoryReader<'a> {
     piece: Vec<u8>,
     piece_at: u64,
     within: usize,
+    /// Number of entries that were read.
+    position: u64,
 }
 
 impl<'a> DirectoryReader<'a> {
@@ -78,6 +80,7 @@ impl<'a> DirectoryReader<'a> {
             piece: Vec::new(),
             piece_at: 0,
             within: 0,
+            position: 0,
         };
         match *place {
             DirectoryPlace::Fixed(ref range) => reader.rest = range.clone(),
@@ -86,6 +89,11 @@ impl<'a> DirectoryReader<'a> {
             | DirectoryPlace::Contiguous { first, .. } => reader.begin(first)?,
         }
         Ok(reader)
+    }
+
+    /// Returns the number of entries that were read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
     }
 
     /// Continues with a cluster.
@@ -146,6 +154,7 @@ impl<'a> DirectoryReader<'a> {
             if let Some(entry) = bytes.and_then(|bytes| bytes.first_chunk()) {
                 let offset = self.piece_at + self.within as u64;
                 self.within += ENTRY_LEN;
+                self.position += 1;
                 return Ok(Some((offset, *entry)));
             }
             if self.rest.is_empty() && !self.advance()? {

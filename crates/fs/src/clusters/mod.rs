@@ -13,6 +13,7 @@ pub(crate) mod plan;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod write;
 
 use std::sync::Arc;
 
@@ -41,6 +42,23 @@ pub(crate) struct Run {
     /// The number of the first of them on the volume.
     pub(crate) first: u32,
     pub(crate) count: u32,
+}
+
+/// Adds clusters to the end of a file; those that follow the last ones are joined with them.
+pub(crate) fn push_run(runs: &mut Vec<Run>, first: u32, count: u32) {
+    let logical = match runs.last_mut() {
+        Some(last) if last.first + last.count == first => {
+            last.count += count;
+            return;
+        }
+        Some(last) => last.logical + last.count,
+        None => 0,
+    };
+    runs.push(Run {
+        logical,
+        first,
+        count,
+    });
 }
 
 /// The clusters of a volume.
@@ -140,6 +158,31 @@ impl ClusterSpace {
         }
         self.check_apart(&runs)?;
         Ok(runs.into())
+    }
+
+    /// Returns all clusters of a chain.
+    ///
+    /// Fails if a cluster is in it twice.
+    pub(crate) fn whole_chain(&self, first: u64) -> Result<Vec<Run>> {
+        let (mut runs, mut at, mut count) = (Vec::new(), self.checked(first)?, 0);
+        loop {
+            if count >= self.clusters {
+                let message = format!("the chain that begins in cluster {first} is a loop");
+                return Err(self.corrupt(message));
+            }
+            push_run(&mut runs, narrow(at), 1);
+            if runs.len() > MAX_RUNS {
+                let message = format!("a file is in more than {MAX_RUNS} pieces");
+                return Err(Error::limit(self.layer, message));
+            }
+            count += 1;
+            match self.next(at)? {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        self.check_apart(&runs)?;
+        Ok(runs)
     }
 
     /// Returns `needed` contiguous clusters from `first`.

@@ -59,6 +59,47 @@ impl EntryWidth {
         }
     }
 
+    /// Stores entries over `bytes`, which hold them already. The first of them is even, or odd if `odd`.
+    fn encode(self, bytes: &mut [u8], odd: bool, entries: &[u32]) {
+        let first = usize::from(odd && self == Self::Bits12);
+        for (index, &entry) in (first..).zip(entries) {
+            let value = entry.to_le_bytes();
+            match self {
+                Self::Bits12 => {
+                    let at = index / 2 * 3 + index % 2;
+                    let Some([low, high]) = bytes.get_mut(at..at + 2) else {
+                        return;
+                    };
+                    match index % 2 {
+                        0 => (*low, *high) = (value[0], *high & 0xF0 | value[1] & 0x0F),
+                        _ => {
+                            let [first, second, ..] = (entry << 4).to_le_bytes();
+                            (*low, *high) = (*low & 0x0F | first, second);
+                        }
+                    }
+                }
+                Self::Bits16 => {
+                    if let Some(place) = bytes.get_mut(2 * index..2 * index + 2) {
+                        place.copy_from_slice(&value[..2]);
+                    }
+                }
+                Self::Bits28 => {
+                    if let Some([a, b, c, d]) = bytes.get_mut(4 * index..4 * index + 4) {
+                        // The highest four bits are reserved.
+                        let reserved = *d & 0xF0;
+                        [*a, *b, *c, *d] = value;
+                        *d = *d & 0x0F | reserved;
+                    }
+                }
+                Self::Bits32 => {
+                    if let Some(place) = bytes.get_mut(4 * index..4 * index + 4) {
+                        place.copy_from_slice(&value);
+                    }
+                }
+            }
+        }
+    }
+
     /// Decodes `count` entries, the first of which is even, or odd if `odd`.
     fn decode(self, bytes: &[u8], odd: bool, count: usize) -> Vec<u32> {
         let byte = |at: usize| bytes.get(at).copied().map_or(0, u32::from);
@@ -153,6 +194,43 @@ impl AllocationTable {
             .device
             .read_vec(self.at + start, to_usize(end - start))?;
         Ok(self.width.decode(&bytes, odd, count))
+    }
+
+    /// Writes entries, beginning with entry `first`. They must be within the table.
+    pub(crate) fn store(&self, first: u64, entries: &[u32]) -> Result<()> {
+        let odd = first % 2 == 1;
+        let from = match self.width {
+            EntryWidth::Bits12 => first - u64::from(odd),
+            _ => first,
+        };
+        let end = first + entries.len() as u64;
+        let (start, end) = (self.width.bytes(from), self.width.bytes(end));
+        let mut bytes = self
+            .device
+            .read_vec(self.at + start, to_usize(end - start))?;
+        self.width.encode(&mut bytes, odd, entries);
+        self.device.write_at(self.at + start, &bytes)?;
+        let mut kept = self.kept.lock();
+        if let Some((piece, kept)) = &mut *kept {
+            let begin = *piece * PER_PIECE;
+            for (entry, value) in (first..).zip(entries) {
+                let place = entry.checked_sub(begin).map(to_usize);
+                if let Some(place) = place.and_then(|at| kept.get_mut(at)) {
+                    *place = *value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the entries in memory, because the table was changed behind them.
+    pub(crate) fn forget(&self) {
+        *self.kept.lock() = None;
+    }
+
+    /// Returns the width of an entry.
+    pub(crate) fn width(&self) -> EntryWidth {
+        self.width
     }
 
     /// Returns the entry of a cluster, which the volume must have.

@@ -123,6 +123,38 @@ fn entries_of_every_width_are_decoded() {
 }
 
 #[test]
+fn entries_of_every_width_are_stored_without_their_neighbors() {
+    for (width, reserved) in [
+        (EntryWidth::Bits12, 0),
+        (EntryWidth::Bits16, 0),
+        (EntryWidth::Bits28, 0xF0),
+        (EntryWidth::Bits32, 0),
+    ] {
+        let disk = Arc::new(Memory::from(vec![0; 64]));
+        let end = width.end_of_chain();
+        // The highest bits of entries of 28 bits are reserved.
+        disk.write_at(3 * 4 + 3, &[reserved]).unwrap();
+        let table = AllocationTable::new(disk.clone(), 0, width, 10);
+        let before = table.entries(0, 12).unwrap();
+        for (first, entries) in [(5, vec![6, end]), (2, vec![end, 7, 4]), (9, vec![2])] {
+            assert!(table.link(first).is_ok());
+            table.store(first, &entries).unwrap();
+            let last = entries.last().unwrap();
+            let link = table.link(first + entries.len() as u64 - 1).unwrap();
+            assert_eq!(link, table.decode(*last), "{width:?}");
+        }
+        let mut expected = before;
+        expected[2..7].copy_from_slice(&[end, 7, 4, 6, end]);
+        expected[9] = 2;
+        assert_eq!(table.entries(0, 12).unwrap(), expected, "{width:?}");
+        if reserved != 0 {
+            let [kept] = disk.read_array(3 * 4 + 3).unwrap();
+            assert_eq!(kept & 0xF0, reserved);
+        }
+    }
+}
+
+#[test]
 fn a_directory_ends_with_its_chain_or_its_length() {
     let space = space(&[0, 0, 4, 0, END, 5]);
     let count = |place| {

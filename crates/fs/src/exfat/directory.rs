@@ -11,6 +11,8 @@ use crate::clusters::{ClusterSpace, DirectoryPlace, DirectoryReader, ENTRY_LEN, 
 pub(super) struct EntrySet {
     /// Offset of the first entry on the volume, in bytes.
     pub(super) offset: u64,
+    /// Number of its first entry within its directory.
+    pub(super) slot: u64,
     pub(super) file: FileRaw,
     pub(super) stream: StreamRaw,
     /// Units of the name, as many as the set says.
@@ -99,6 +101,7 @@ impl<'a> Items<'a> {
         let Ok(file) = FileRaw::read_from_bytes(first) else {
             return Ok(None);
         };
+        let slot = self.reader.position() - 1;
         let unreadable = |why| Ok(Some(DirectoryItem::Unreadable(offset, why)));
         let (mut stream, mut others, mut units) = (None, Vec::new(), Vec::new());
         let mut sum = set_sum(0, first, true);
@@ -139,6 +142,7 @@ impl<'a> Items<'a> {
         }
         Ok(Some(DirectoryItem::Set(Box::new(EntrySet {
             offset,
+            slot,
             file,
             stream,
             units,

@@ -162,21 +162,43 @@ impl ExFatVolume {
             },
             false => stream.len.get(),
         };
-        let flag = |bit: u16, flag: u32| match file.attributes.get() & bit {
-            0 => 0,
-            _ => flag,
-        };
         let clusters = self.space.clusters_for(stream.len.get());
         Ok(Attributes {
             id: *id,
             size,
             allocated: clusters.saturating_mul(self.space.cluster_size),
-            flags: flag(attributes::READ_ONLY, UF_IMMUTABLE) | flag(attributes::HIDDEN, UF_HIDDEN),
-            created: timestamp(file.created, file.created_hundredths, file.created_zone),
-            modified: timestamp(file.modified, file.modified_hundredths, file.modified_zone),
-            accessed: timestamp(file.accessed, 0, file.accessed_zone),
-            ..Attributes::plain(ROOT, described.kind())
+            ..attributes_in(file)
         })
+    }
+
+    /// Returns the properties of the volume that do not change.
+    pub(super) fn fixed_info(&self) -> VolumeInfo {
+        VolumeInfo {
+            format: "exFAT",
+            name: self.name.clone(),
+            block_size: u32::try_from(self.boot.cluster_size).unwrap_or_default(),
+            total: self.boot.len,
+            ..VolumeInfo::default()
+        }
+    }
+}
+
+/// Returns the attributes that the first entry of an object has.
+pub(super) fn attributes_in(file: &FileRaw) -> Attributes {
+    let flag = |bit: u16, flag: u32| match file.attributes.get() & bit {
+        0 => 0,
+        _ => flag,
+    };
+    let kind = match file.attributes.get() & attributes::DIRECTORY {
+        0 => FileKind::File,
+        _ => FileKind::Folder,
+    };
+    Attributes {
+        flags: flag(attributes::READ_ONLY, UF_IMMUTABLE) | flag(attributes::HIDDEN, UF_HIDDEN),
+        created: timestamp(file.created, file.created_hundredths, file.created_zone),
+        modified: timestamp(file.modified, file.modified_hundredths, file.modified_zone),
+        accessed: timestamp(file.accessed, 0, file.accessed_zone),
+        ..Attributes::plain(ROOT, kind)
     }
 }
 
@@ -187,13 +209,9 @@ impl FileSystem for ExFatVolume {
             map.and_then(|map| map.free()).unwrap_or_default()
         });
         VolumeInfo {
-            format: "exFAT",
-            name: self.name.clone(),
             clean: self.boot.flags & (flags::DIRTY | flags::FAILED) == 0,
-            block_size: u32::try_from(self.boot.cluster_size).unwrap_or_default(),
-            total: self.boot.len,
             free: *free,
-            ..VolumeInfo::default()
+            ..self.fixed_info()
         }
     }
 

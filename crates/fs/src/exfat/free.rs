@@ -58,6 +58,7 @@ struct ExFat {
 }
 
 /// The bitmap of a volume.
+#[derive(Debug)]
 pub(super) struct Bitmap {
     pub(super) contents: ClusterContents,
     /// First clusters of its pieces, with their counts.

@@ -16,6 +16,7 @@ mod layout;
 #[cfg(test)]
 mod tests;
 mod upcase;
+mod write;
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +24,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 pub use check::check;
 pub use free::free_map;
+pub use write::open_mut;
 
 use self::directory::{DirectoryItem, Items};
 use self::layout::{Boot, BootRaw, EntryRaw, MAX_DIRECTORY, SUMMED_SECTORS, boot_sum};

@@ -16,6 +16,10 @@ pub(super) struct FatEntry {
     pub(super) offset: u64,
     pub(super) raw: ShortEntryRaw,
     pub(super) name: String,
+    /// Number of the entry within its directory.
+    pub(super) slot: u64,
+    /// Number of entries before it that hold its long name.
+    pub(super) parts: u64,
 }
 
 /// Something in a directory.
@@ -133,14 +137,23 @@ impl<'a> Items<'a> {
                 drop_long(&mut long);
                 return Ok(Some(DirectoryItem::Dot(raw)));
             }
-            let name = match &long {
-                Some(long) if long.missing == 0 && long.checksum == raw.checksum() => long.text(),
+            let (name, parts) = match &long {
+                Some(long) if long.missing == 0 && long.checksum == raw.checksum() => {
+                    (long.text(), long.parts.len() as u64)
+                }
                 _ => {
                     drop_long(&mut long);
-                    names::short(&raw)
+                    (names::short(&raw), 0)
                 }
             };
-            return Ok(Some(DirectoryItem::Entry(FatEntry { offset, raw, name })));
+            let slot = self.reader.position() - 1;
+            return Ok(Some(DirectoryItem::Entry(FatEntry {
+                offset,
+                raw,
+                name,
+                slot,
+                parts,
+            })));
         }
     }
 }

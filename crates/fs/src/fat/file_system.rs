@@ -24,7 +24,7 @@ const ROOT: NodeId = NodeId(1);
 
 impl FatVolume {
     /// Returns the entry with a number.
-    fn entry(&self, node: NodeId) -> Result<FatEntry> {
+    pub(super) fn entry(&self, node: NodeId) -> Result<FatEntry> {
         let offset = node.0;
         let in_root = self.boot.root_range.contains(&offset);
         let is_place = offset.is_multiple_of(ENTRY_LEN as u64)
@@ -42,6 +42,8 @@ impl FatVolume {
                 offset,
                 raw,
                 name: String::new(),
+                slot: 0,
+                parts: 0,
             }),
             false => Err(missing(offset)),
         }
@@ -77,8 +79,7 @@ impl FatVolume {
 
     fn attributes_of(&self, entry: &FatEntry) -> Result<Attributes> {
         let raw = &entry.raw;
-        let is_folder = raw.is_directory();
-        let (size, allocated) = match is_folder {
+        let (size, allocated) = match raw.is_directory() {
             true => match self.place_of(entry) {
                 Ok(place) => self.measure(&place)?,
                 Err(error) if error.kind() == Kind::Corrupt => (0, 0),
@@ -90,27 +91,43 @@ impl FatVolume {
                 (size, clusters * self.space.cluster_size)
             }
         };
-        let flag = |bit: u8, flag: u32| match raw.attributes & bit {
-            0 => 0,
-            _ => flag,
-        };
-        let [created, modified, accessed] = raw.times();
         Ok(Attributes {
             id: NodeId(entry.offset),
             size,
             allocated,
-            flags: flag(attributes::READ_ONLY, UF_IMMUTABLE) | flag(attributes::HIDDEN, UF_HIDDEN),
-            created,
-            modified,
-            accessed,
-            ..Attributes::plain(
-                ROOT,
-                match is_folder {
-                    true => FileKind::Folder,
-                    false => FileKind::File,
-                },
-            )
+            ..described(raw)
         })
+    }
+
+    /// Returns the properties of the volume that do not change.
+    pub(super) fn fixed_info(&self) -> VolumeInfo {
+        VolumeInfo {
+            format: self.boot.width.name(),
+            name: self.name.clone(),
+            block_size: u32::try_from(self.boot.cluster_size).unwrap_or_default(),
+            total: self.boot.len,
+            ..VolumeInfo::default()
+        }
+    }
+}
+
+/// Returns the attributes that the entry of an object has itself.
+pub(super) fn described(raw: &ShortEntryRaw) -> Attributes {
+    let flag = |bit: u8, flag: u32| match raw.attributes & bit {
+        0 => 0,
+        _ => flag,
+    };
+    let kind = match raw.is_directory() {
+        true => FileKind::Folder,
+        false => FileKind::File,
+    };
+    let [created, modified, accessed] = raw.times();
+    Attributes {
+        flags: flag(attributes::READ_ONLY, UF_IMMUTABLE) | flag(attributes::HIDDEN, UF_HIDDEN),
+        created,
+        modified,
+        accessed,
+        ..Attributes::plain(ROOT, kind)
     }
 }
 
@@ -122,13 +139,9 @@ impl FileSystem for FatVolume {
                 .unwrap_or_default()
         });
         VolumeInfo {
-            format: self.boot.width.name(),
-            name: self.name.clone(),
             clean,
-            block_size: u32::try_from(self.boot.cluster_size).unwrap_or_default(),
-            total: self.boot.len,
             free,
-            ..VolumeInfo::default()
+            ..self.fixed_info()
         }
     }
 

@@ -77,7 +77,7 @@ impl Fat {
 }
 
 /// Returns the bits of entry 1 that are set on a clean volume, and on one without errors of the medium.
-fn state_bits(width: Width) -> Option<(u32, u32)> {
+pub(super) fn state_bits(width: Width) -> Option<(u32, u32)> {
     match width {
         Width::Fat12 => None,
         Width::Fat16 => Some((1 << 15, 1 << 14)),
@@ -86,7 +86,7 @@ fn state_bits(width: Width) -> Option<(u32, u32)> {
 }
 
 /// Returns an entry before those of clusters.
-fn first_of(table: &AllocationTable, entry: u64) -> Result<u32> {
+pub(super) fn first_of(table: &AllocationTable, entry: u64) -> Result<u32> {
     Ok(table
         .entries(entry, 1)?
         .first()

@@ -13,8 +13,10 @@ pub mod fixture;
 mod free;
 mod layout;
 mod names;
+mod short_names;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +25,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub use check::check;
 pub use free::free_map;
+pub use write::open_mut;
 
 use self::directory::{DirectoryItem, FatEntry, Items};
 use self::layout::{BOOT_SIGNATURE, Boot, BootRaw, MAX_DIRECTORY};

@@ -1,6 +1,10 @@
 //! Short names, which are in a code page, and long names in UTF-16.
 
-use super::layout::{ShortEntryRaw, case, first_byte};
+use zerocopy::FromZeros;
+
+use super::layout::{
+    LAST_PART, LongEntryRaw, ShortEntryRaw, UNITS_PER_PART, attributes, case, first_byte,
+};
 use crate::clusters::shown;
 
 /// The upper half of code page 437, which volumes do not record: short names in another are garbled.
@@ -73,10 +77,36 @@ pub(super) fn long(units: &[u16]) -> String {
     shown(&String::from_utf16_lossy(units))
 }
 
+/// Returns the entries for a long name in the order in which they are stored, the last part first.
+/// `checksum` is that of the short name.
+pub(super) fn long_entries(units: &[u16], checksum: u8) -> Vec<LongEntryRaw> {
+    let count = units.len().div_ceil(UNITS_PER_PART);
+    let parts = (1_u8..).zip(units.chunks(UNITS_PER_PART));
+    let mut entries: Vec<_> = parts
+        .map(|(number, part)| {
+            // A zero ends a name that does not fill its last part, all ones follow.
+            let mut padded = [u16::MAX; UNITS_PER_PART];
+            padded[..part.len()].copy_from_slice(part);
+            if let Some(end) = padded.get_mut(part.len()) {
+                *end = 0;
+            }
+            let is_last = usize::from(number) == count;
+            let mut long = LongEntryRaw {
+                order: number | if is_last { LAST_PART } else { 0 },
+                attributes: attributes::LONG_NAME,
+                checksum,
+                ..LongEntryRaw::new_zeroed()
+            };
+            long.set_units(&padded);
+            long
+        })
+        .collect();
+    entries.reverse();
+    entries
+}
+
 #[cfg(test)]
 mod tests {
-    use zerocopy::FromZeros;
-
     use super::*;
 
     fn named(name: &[u8; 11], case: u8) -> String {

@@ -6,11 +6,10 @@ use bandsaw_core::{Error, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::layout::{
-    LAST_PART, LongEntryRaw, MAX_DIRECTORY, NO_LABEL, ShortEntryRaw, UNITS_PER_PART, Width,
-    attributes, first_byte,
+    MAX_DIRECTORY, NO_LABEL, ShortEntryRaw, UNITS_PER_PART, Width, attributes, first_byte,
 };
-use super::super::names::encoded;
-use super::short_names::{ShortName, ShortNames};
+use super::super::names::{encoded, long_entries};
+use super::super::short_names::{ShortName, ShortNames};
 use super::{LAYER, LaidOut};
 use crate::build::output::Output;
 use crate::build::tree::{by_parent, path};
@@ -213,23 +212,7 @@ impl Directories {
         if !name.is_exact {
             let checksum = raw.checksum();
             let units: Vec<u16> = source.name.encode_utf16().collect();
-            let count = units.len().div_ceil(UNITS_PER_PART);
-            let parts: Vec<_> = (1_u8..).zip(units.chunks(UNITS_PER_PART)).collect();
-            for (number, part) in parts.into_iter().rev() {
-                // A zero ends a name that does not fill its last part, all ones follow.
-                let mut padded = [u16::MAX; UNITS_PER_PART];
-                padded[..part.len()].copy_from_slice(part);
-                if let Some(end) = padded.get_mut(part.len()) {
-                    *end = 0;
-                }
-                let is_last = usize::from(number) == count;
-                let mut long = LongEntryRaw {
-                    order: number | if is_last { LAST_PART } else { 0 },
-                    attributes: attributes::LONG_NAME,
-                    checksum,
-                    ..LongEntryRaw::new_zeroed()
-                };
-                long.set_units(&padded);
+            for long in long_entries(&units, checksum) {
                 out.append(long.as_bytes())?;
             }
         }

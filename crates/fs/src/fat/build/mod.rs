@@ -6,7 +6,6 @@
 
 mod directories;
 mod geometry;
-mod short_names;
 
 use std::mem::offset_of;
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use super::LAYER;
 use super::block_counts::bytes_of;
-use super::buffer::PendingWrite;
 use super::space::TreeName;
 use super::volume::Volume;
 use crate::hfsplus::btree::WriteOrder;
 use crate::hfsplus::layout::{AllocBlock, Extent};
+use crate::write_buffer::PendingWrite;
 use bandsaw_core::device::AfterDiscard;
 use bandsaw_core::size::to_usize;
 use bandsaw_core::{Error, Result};

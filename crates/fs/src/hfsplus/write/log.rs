@@ -4,7 +4,7 @@ use crate::hfsplus::journal::Journal;
 use crate::hfsplus::layout::Extent;
 use bandsaw_core::Result;
 
-use super::buffer::PendingWrite;
+use crate::write_buffer::PendingWrite;
 
 /// The journal that all changes use, from the first one to the unmount.
 #[derive(Debug)]

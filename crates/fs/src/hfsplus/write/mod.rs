@@ -1,6 +1,6 @@
 //! Modification of HFS+ and HFSX volumes.
 //!
-//! Every operation writes its changes of the metadata to a [`Buffer`](buffer::Buffer) over the
+//! Every operation writes its changes of the metadata to a [`Buffer`](crate::write_buffer::Buffer) over the
 //! volume, and they are kept or rolled back as a whole. The changes of successive operations remain
 //! pending until the next commit, which writes them through a journal: the volume's own, or, on a
 //! volume without one, a journal that exists only from the first change to the unmount. After a
@@ -13,7 +13,6 @@
 mod attributes;
 mod bitmap;
 mod block_counts;
-mod buffer;
 mod commit;
 mod entries;
 mod exchange;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use zerocopy::big_endian::U16;
 
 use super::bitmap::Bitmap;
-use super::buffer::Buffer;
 use super::log::Log;
 use super::{LAYER, WriteOptions, recover};
 use crate::hfsplus::layout::{
@@ -14,6 +13,7 @@ use crate::hfsplus::layout::{
 };
 use crate::hfsplus::links::Links;
 use crate::hfsplus::{HfsPlus, btree};
+use crate::write_buffer::Buffer;
 use crate::{FileSystem, Timestamp, VolumeInfo};
 use bandsaw_core::device::BlockDevice;
 use bandsaw_core::device::failed::FailureFlag;

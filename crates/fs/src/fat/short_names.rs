@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use bandsaw_core::{Error, Result};
 
-use super::super::names::encoded;
 use super::LAYER;
+use super::names::encoded;
 
 /// Maximum number of short names that are derived from one beginning.
 const MAX_NUMBER: u32 = 999_999;
@@ -27,6 +27,19 @@ pub(super) struct ShortNames {
 }
 
 impl ShortNames {
+    /// Returns the short names of a folder.
+    pub(super) fn of_folder(used: HashSet<[u8; 11]>) -> Self {
+        Self {
+            used,
+            next: HashMap::new(),
+        }
+    }
+
+    /// Returns true if a name is the short name of an object, by which that is found too.
+    pub(super) fn has(&self, name: &str) -> bool {
+        exact(&name.to_ascii_uppercase()).is_some_and(|bytes| self.used.contains(&bytes))
+    }
+
     /// Takes the short name that is the name itself, if there is one. To be called for all names of the
     /// folder before [`derive`](Self::derive).
     pub(super) fn take_exact(&mut self, name: &str) -> Option<ShortName> {

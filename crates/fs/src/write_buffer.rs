@@ -9,7 +9,7 @@ use bandsaw_core::device::{AfterDiscard, BlockDevice, Extent, ExtentKind, FileRa
 use bandsaw_core::size::to_usize;
 use bandsaw_core::sync::RwLock;
 
-const LAYER: &str = "hfs+ buffer";
+const LAYER: &str = "volume buffer";
 /// Maximum page size in bytes; larger blocks are buffered in parts.
 const MAX_PAGE_SIZE: u32 = 4096;
 /// Maximum length of adjacent pages that are written together, in bytes: the maximum node size.
@@ -21,7 +21,7 @@ const RUN: usize = 32 << 10;
 /// [`rollback`](Self::rollback). Changes that are kept remain pending until the caller has written
 /// [`runs`](Self::runs) to the volume and calls [`clear_pending`](Self::clear_pending).
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     device: Arc<dyn BlockDevice>,
     /// Size of a page in bytes: a block or a part of one, so that all of a page belongs to the same
     /// file.
@@ -36,11 +36,11 @@ struct Pages {
 }
 
 /// Volume offset and bytes of a contiguous write.
-pub(super) type PendingWrite = (u64, Vec<u8>);
+pub(crate) type PendingWrite = (u64, Vec<u8>);
 
 impl Buffer {
     /// Creates a buffer over the volume on `device` with blocks of `block_size` bytes.
-    pub(super) fn new(device: Arc<dyn BlockDevice>, block_size: u32) -> Self {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, block_size: u32) -> Self {
         Self {
             device,
             page: block_size.min(MAX_PAGE_SIZE).into(),
@@ -49,29 +49,29 @@ impl Buffer {
     }
 
     /// Returns the page size in bytes.
-    pub(super) fn page(&self) -> u64 {
+    pub(crate) fn page(&self) -> u64 {
         self.page
     }
 
     /// Returns the number of bytes in pages that the current operation has written.
-    pub(super) fn current_len(&self) -> u64 {
+    pub(crate) fn current_len(&self) -> u64 {
         self.pages.read().current.len() as u64 * self.page
     }
 
     /// Makes the writes since the last call pending for the next commit.
-    pub(super) fn accept(&self) {
+    pub(crate) fn accept(&self) {
         let mut pages = self.pages.write();
         let current = std::mem::take(&mut pages.current);
         pages.waiting.extend(current);
     }
 
     /// Discards the writes since the last [`commit`](Self::commit).
-    pub(super) fn rollback(&self) {
+    pub(crate) fn rollback(&self) {
         self.pages.write().current.clear();
     }
 
     /// Returns the number of pending bytes if the current writes are kept.
-    pub(super) fn len_if_kept(&self) -> u64 {
+    pub(crate) fn len_if_kept(&self) -> u64 {
         let pages = self.pages.read();
         let new = pages
             .current
@@ -82,7 +82,7 @@ impl Buffer {
     }
 
     /// Returns all pending writes in the order of their offsets.
-    pub(super) fn runs(&self) -> Vec<PendingWrite> {
+    pub(crate) fn runs(&self) -> Vec<PendingWrite> {
         let mut runs: Vec<PendingWrite> = Vec::new();
         for (&index, page) in &self.pages.read().waiting {
             let offset = index * self.page;
@@ -98,8 +98,22 @@ impl Buffer {
         runs
     }
 
+    /// Returns the offset and the contents of every page with pending writes, in the order of their offsets.
+    pub(crate) fn pages(&self) -> Vec<PendingWrite> {
+        let pages = self.pages.read();
+        let waiting = pages.waiting.iter();
+        waiting
+            .map(|(index, page)| (index * self.page, page.to_vec()))
+            .collect()
+    }
+
+    /// Returns true if no write is pending.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.read().waiting.is_empty()
+    }
+
     /// Clears the pending writes, when the caller has written them to the volume.
-    pub(super) fn clear_pending(&self) {
+    pub(crate) fn clear_pending(&self) {
         self.pages.write().waiting.clear();
     }
 
