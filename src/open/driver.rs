@@ -141,6 +141,31 @@ impl Driver for Unread {
     }
 }
 
+/// A format that this build leaves out.
+#[cfg(not(feature = "foreign"))]
+#[derive(Debug)]
+struct LeftOut;
+
+#[cfg(not(feature = "foreign"))]
+impl Driver for LeftOut {
+    fn open(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        _wanted: VolumeQuery<'_>,
+    ) -> Result<Arc<dyn FileSystem>> {
+        let message = format!(
+            "this build does not read {} (feature `foreign`)",
+            volume.format
+        );
+        Err(unsupported(volume, message))
+    }
+
+    fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
+        Ok(Vec::new())
+    }
+}
+
 type OpenVolume = fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>>;
 type OpenVolumeMut = fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystemMut>>;
 type CheckVolume = fn(Arc<dyn BlockDevice>, &dyn Progress) -> Result<Vec<Problem>>;
@@ -334,6 +359,8 @@ impl VolumeFormat {
             Self::ExFat => &EX_FAT,
             #[cfg(feature = "foreign")]
             Self::Ntfs => &ForeignDriver(Foreign::Ntfs),
+            #[cfg(not(feature = "foreign"))]
+            Self::Iso9660 | Self::Udf | Self::Fat | Self::ExFat => &LeftOut,
             _ => &Unread,
         }
     }
