@@ -12,6 +12,8 @@ mod tests;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zerocopy::FromBytes;
 use zerocopy::big_endian::{U16, U32};
@@ -119,6 +121,11 @@ pub(super) enum SearchKey<'a> {
 }
 
 impl SearchKey<'_> {
+    /// Returns true for an entry of a folder, whose thread is elsewhere in the tree.
+    fn has_name(&self) -> bool {
+        matches!(self, Self::Catalog(_, key) if !key.name.is_empty())
+    }
+
     /// Compares the key at the beginning of `record` with this key; `None` if that is not a key.
     #[inline]
     pub(super) fn compare(&self, record: &[u8]) -> Option<Ordering> {
@@ -167,6 +174,9 @@ pub(super) struct Tree {
     /// Size of the key field in index nodes, if all have the same.
     index_key: Option<u16>,
     cache: NodeCache,
+    /// The leaves of the last searches, for objects that are read in order: of keys with a name, and of others
+    /// (threads). 0: none.
+    recent: [AtomicU32; 2],
     /// The map of free nodes; read when it is first needed.
     map: Option<NodeMap>,
     /// Nodes written since the last commit or rollback of the changes.
@@ -245,6 +255,7 @@ impl Tree {
             depth,
             index_key,
             cache,
+            recent: Default::default(),
             map,
             touched,
             ranks,
@@ -282,6 +293,11 @@ impl Tree {
     /// Returns a cursor at the first record whose key is not before `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Result<Cursor<'_>> {
         let wanted = self.wanted(key)?;
+        let recent = &self.recent[usize::from(wanted.has_name())];
+        if let Some(leaf) = self.recent_leaf(recent.load(Relaxed), &wanted) {
+            let index = self.partition(&leaf, |record| Some(wanted.compare(record)?.is_lt()))?;
+            return Ok(Cursor::new(self, Some(leaf), index));
+        }
         let mut number = self.head.root_node.get();
         for height in (2..=self.depth).rev() {
             let node = self.node(number, node_kind::INDEX, height)?;
@@ -293,8 +309,20 @@ impl Tree {
             return Ok(Cursor::new(self, None, 0));
         }
         let leaf = self.node(number, node_kind::LEAF, 1)?;
+        recent.store(number, Relaxed);
         let index = self.partition(&leaf, |record| Some(wanted.compare(record)?.is_lt()))?;
         Ok(Cursor::new(self, Some(leaf), index))
+    }
+
+    /// Returns the leaf `number` if it is in memory and the key is among its own, so that no search from the
+    /// root leads elsewhere.
+    fn recent_leaf(&self, number: u32, wanted: &SearchKey<'_>) -> Option<Arc<Node>> {
+        let leaf = self.cache.get(number).filter(|_| number != 0)?;
+        let is_leaf = (leaf.kind, leaf.height) == (node_kind::LEAF, 1);
+        let first = leaf.record(0).filter(|_| is_leaf)?;
+        let last = leaf.record(leaf.records.checked_sub(1)?)?;
+        let is_within = wanted.compare(first)?.is_le() && wanted.compare(last)?.is_ge();
+        is_within.then_some(leaf)
     }
 
     /// Passes the record with exactly this key to `found` and returns the result.
