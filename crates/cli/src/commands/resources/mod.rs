@@ -1,6 +1,6 @@
 //! `bandsaw resources`: data beside the disk of a compressed image.
 
-pub(super) mod add;
+pub(crate) mod add;
 mod extract;
 mod list;
 mod remove;
@@ -15,7 +15,6 @@ use bandsaw::{Error, Kind, Reason, Result, open};
 use clap::{Args, Subcommand, ValueHint};
 use serde::Serialize;
 
-pub(crate) use self::add::read;
 use super::segment::RewriteArgs;
 use crate::failure::{Advise, Outcome};
 use crate::output::Output;

@@ -7,7 +7,7 @@ use bandsaw::Error;
 use bandsaw::container::udif::Resource;
 
 use super::{LAYER, name, roman};
-use crate::commands::resources::read as read_file;
+use crate::commands::resources::add::read as read_file;
 use crate::failure::{Failure, Outcome};
 
 /// Headers of the system, which declare the types that are known here.

@@ -218,7 +218,7 @@ fn of_file(path: &Path, data_fork: bool) -> Outcome<Vec<Resource>> {
     let fork = match (data_fork, File::open(path)) {
         (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         (_, Err(error)) => return Err(failed(error).into()),
-        (true, Ok(_)) => crate::commands::resources::read(path)?,
+        (true, Ok(_)) => crate::commands::resources::add::read(path)?,
         (false, Ok(file)) => {
             let all = nodes::xattrs(file.as_fd()).map_err(failed)?;
             let fork = all.into_iter().find(|(name, _)| name == FORK);
