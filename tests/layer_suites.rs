@@ -15,6 +15,7 @@ use bandsaw::fs::source::Tree;
 use bandsaw::fs::{
     FileSystemMut, Fork, LockedVolume, NewKind, NewNode, Timestamp, VolumeKey, VolumePlan,
 };
+use bandsaw::fs::{exfat, fat};
 use bandsaw::progress::Silent;
 use bandsaw::store::{MemoryStore, Open, Put, Staged, Store};
 use bandsaw::testing::Random;
@@ -137,6 +138,55 @@ fn files_of_volumes() {
         conformance::read_only(fs.open(id, fork).unwrap());
         drop(opened);
         conformance::read_only(fs.open(id, fork).unwrap());
+    }
+}
+
+#[test]
+fn files_of_fat_and_exfat_volumes() {
+    let empty = |is_exfat: bool| -> Arc<dyn FileSystemMut> {
+        let device = Arc::new(Memory::zeros(64 << 20));
+        let (tree, name) = (Tree::empty(CREATED), "Suites".to_owned());
+        if is_exfat {
+            let options = exfat::build::ExFatOptions {
+                name,
+                block_size: None,
+                created: CREATED,
+                latest: None,
+                serial: 1,
+            };
+            let plan = exfat::build::ExFatPlan::new(tree, options).unwrap();
+            plan.build(&*device, &Silent).unwrap();
+            return exfat::open_mut(device).unwrap();
+        }
+        let options = fat::build::FatOptions {
+            name,
+            width: None,
+            block_size: None,
+            created: CREATED,
+            latest: None,
+            serial: 1,
+        };
+        let plan = fat::build::FatPlan::new(tree, options).unwrap();
+        plan.build(&*device, &Silent).unwrap();
+        fat::open_mut(device).unwrap()
+    };
+    for is_exfat in [false, true] {
+        let file = |len: u64| {
+            let fs = empty(is_exfat);
+            let new = NewNode::new(NewKind::File);
+            let id = fs.create(fs.root(), "file", &new).unwrap();
+            let file = fs.open_mut(id, Fork::Data).unwrap();
+            file.set_len(len, AfterDiscard::Zeros).unwrap();
+            (fs, id, file)
+        };
+        conformance::device(|| file(MIB).2);
+        conformance::device(|| file(300_007).2);
+        let (fs, id, opened) = file(MIB);
+        opened
+            .write_at(0, &Random::new(8).bytes(MIB as usize))
+            .unwrap();
+        drop(opened);
+        conformance::read_only(fs.open(id, Fork::Data).unwrap());
     }
 }
 

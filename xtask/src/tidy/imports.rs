@@ -7,7 +7,7 @@ use super::{Fault, Text};
 const FOR_ALL: [&str; 4] = ["error", "sync", "parallel", "read_only"];
 
 /// Each module with those that it may use, besides itself and those [for all](FOR_ALL).
-const MAY_USE: [&str; 21] = [
+const MAY_USE: [&str; 22] = [
     "error:",
     "sync:",
     "parallel:",
@@ -15,6 +15,7 @@ const MAY_USE: [&str; 21] = [
     "progress: rate",
     "problem: progress",
     "size:",
+    "crc32c:",
     "decision: size",
     "platform: size",
     "address: platform",
@@ -23,9 +24,9 @@ const MAY_USE: [&str; 21] = [
     "store: address device platform rate size",
     "partition: decision device problem size",
     "crypt: device codec problem progress size",
-    "container: decision device codec crypt store platform problem progress size",
+    "container: crc32c decision device codec crypt store platform problem progress size",
     "decmpfs: device codec progress size",
-    "fs: decision device codec crypt decmpfs platform problem progress size",
+    "fs: crc32c decision device codec crypt decmpfs platform problem progress size",
     "open: decision device store platform partition crypt container fs address size problem progress",
     "ops: decision device store platform partition codec crypt container decmpfs fs open address size problem progress",
     "testing: decision device store platform partition codec crypt container decmpfs fs open ops address size problem progress",

@@ -27,6 +27,7 @@ const COVERED: &[&str] = &[
     "crates/core/src/store/local/mod.rs: the store of this host, for which the simulation stands in crash tests",
     "crates/core/src/store/local/replace.rs: the store of this host, for which the simulation stands in crash tests",
     "crates/core/src/store/prefix.rs: hands the rename to another store",
+    "crates/fs/src/clusters/write/mod.rs: crates/fs/tests/fat_changes.rs: within a volume",
     "crates/fs/src/open_volume_methods.rs: tests/hfsplus_crash.rs: within a volume",
     "crates/mount/src/volume/change.rs: tests/hfsplus_crash.rs: within a volume",
     "crates/python/src/changes.rs: tests/hfsplus_crash.rs: within a volume",

@@ -239,8 +239,8 @@ impl<F: WriteFormat> Volume<F> {
             if at == ROOT {
                 return Ok(());
             }
-            match self.parents.lock().get(&at.0) {
-                Some(parent) => at = NodeId(*parent),
+            match self.parents.get(at.0) {
+                Some(parent) => at = NodeId(parent),
                 None => break,
             }
         }

@@ -124,7 +124,7 @@ impl<F: WriteFormat> MutableClusters<F> {
     /// Notes the parent of a folder, so that it need not be searched for.
     fn note_parent(volume: &Volume<F>, found: &Attributes, dir: NodeId) {
         if found.kind == FileKind::Folder {
-            volume.parents.lock().insert(found.id.0, dir.0);
+            volume.parents.insert(found.id.0, dir.0);
         }
     }
 }
@@ -294,7 +294,7 @@ impl<F: WriteFormat> FileSystemMut for MutableClusters<F> {
         let mut volume = self.shared.volume.write();
         let id = volume.create(dir, name, new)?;
         if new.kind == crate::NewKind::Folder {
-            volume.parents.lock().insert(id.0, dir.0);
+            volume.parents.insert(id.0, dir.0);
         }
         Ok(id)
     }
@@ -315,11 +315,7 @@ impl<F: WriteFormat> FileSystemMut for MutableClusters<F> {
     ) -> Result<()> {
         let mut volume = self.shared.volume.write();
         let id = volume.rename(from, to, existing, &self.is_open())?;
-        volume
-            .parents
-            .lock()
-            .entry(id)
-            .and_modify(|parent| *parent = to.0.0);
+        volume.parents.replace(id, to.0.0);
         Ok(())
     }
 

@@ -2,8 +2,31 @@
 
 use std::collections::HashMap;
 
+use bandsaw_core::sync::Mutex;
+
 /// The first number of objects whose entry has the number of another.
 const FIRST_NEW: u64 = 1 << 62;
+
+/// The folder of each folder that was seen in it, so that it need not be searched for.
+#[derive(Debug, Default)]
+pub(super) struct ParentCache(Mutex<HashMap<u64, u64>>);
+
+impl ParentCache {
+    pub(super) fn get(&self, folder: u64) -> Option<u64> {
+        self.0.lock().get(&folder).copied()
+    }
+
+    pub(super) fn insert(&self, folder: u64, parent: u64) {
+        self.0.lock().insert(folder, parent);
+    }
+
+    /// Replaces the parent of a folder that was seen.
+    pub(super) fn replace(&self, folder: u64, parent: u64) {
+        if let Some(known) = self.0.lock().get_mut(&folder) {
+            *known = parent;
+        }
+    }
+}
 
 /// The place of an object.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +43,7 @@ pub(super) enum NodePlace<R> {
 
 /// The objects whose number is not the offset of their entry.
 #[derive(Debug)]
-pub(super) struct Nodes<R> {
+pub(super) struct ClusterNodes<R> {
     places: HashMap<u64, NodePlace<R>>,
     numbers: HashMap<u64, u64>,
     next: u64,
@@ -33,7 +56,7 @@ enum NodeChange<R> {
     Number(u64, Option<u64>),
 }
 
-impl<R: Copy> Nodes<R> {
+impl<R: Copy> ClusterNodes<R> {
     pub(super) fn new() -> Self {
         Self {
             places: HashMap::new(),
@@ -164,7 +187,7 @@ impl<R: Copy> Nodes<R> {
 mod tests {
     use super::*;
 
-    fn entry(nodes: &Nodes<()>, id: u64) -> Option<u64> {
+    fn entry(nodes: &ClusterNodes<()>, id: u64) -> Option<u64> {
         match nodes.place(id) {
             Some(NodePlace::Entry(entry)) => Some(entry),
             _ => None,
@@ -173,7 +196,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_when_entries_move() {
-        let mut nodes = Nodes::new();
+        let mut nodes = ClusterNodes::new();
         nodes.set_entry(64, 128);
         nodes.accept();
         assert_eq!((entry(&nodes, 64), nodes.id_of(128)), (Some(128), 64));

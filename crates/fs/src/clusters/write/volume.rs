@@ -1,18 +1,17 @@
 //! The volume as changed by one thread at a time: operations that are kept or rolled back as a whole, and the
 //! order in which they are written.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bandsaw_core::device::{AfterDiscard, BlockDevice, BlockDeviceExt};
 use bandsaw_core::size::narrow;
-use bandsaw_core::sync::Mutex;
 use bandsaw_core::{Error, Kind, Result};
 
 use super::format::{EntryBytes, Stream, WriteFormat};
 use super::free_clusters::FreeClusters;
-use super::nodes::{NodePlace, Nodes};
+use super::nodes::{ClusterNodes, NodePlace, ParentCache};
 use crate::clusters::{ClusterContents, ClusterSpace, FIRST, Run, push_run};
 use crate::write_buffer::Buffer;
 use crate::{NodeId, Timestamp, VolumeInfo};
@@ -96,9 +95,8 @@ pub(super) struct Volume<F: WriteFormat> {
     device: Arc<dyn BlockDevice>,
     buffer: Arc<Buffer>,
     pub(super) clusters: FreeClusters,
-    pub(super) nodes: Nodes<F::Raw>,
-    /// The folder of each folder that was seen in it.
-    pub(super) parents: Mutex<HashMap<u64, u64>>,
+    pub(super) nodes: ClusterNodes<F::Raw>,
+    pub(super) parents: ParentCache,
     /// Clusters that become free with the next commit.
     freed: Vec<Range<u64>>,
     /// Clusters that become the last of their file with the next commit.
@@ -122,8 +120,8 @@ impl<F: WriteFormat> Volume<F> {
             device,
             buffer,
             clusters,
-            nodes: Nodes::new(),
-            parents: Mutex::default(),
+            nodes: ClusterNodes::new(),
+            parents: ParentCache::default(),
             freed: Vec::new(),
             cuts: Vec::new(),
             deferred: BTreeMap::new(),
