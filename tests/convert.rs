@@ -87,7 +87,7 @@ fn every_container_holds_the_same_disk() {
             (Format::Udrw, None),
             (Format::Udsb, None),
             (Format::Udsb, Some(MIB)),
-            (Format::Udsb, Some(MIB + 512)),
+            (Format::Udsb, Some(MIB + 4096)),
             (Format::Udsb, Some(16 * MIB)),
             (Format::Udsb, Some(1 << 30)),
             (Format::Udsp, None),
