@@ -154,16 +154,28 @@ impl Driver for LeftOut {
         _number: Option<u32>,
         _wanted: VolumeQuery<'_>,
     ) -> Result<Arc<dyn FileSystem>> {
-        let message = format!(
-            "this build does not read {} (feature `foreign`)",
-            volume.format
-        );
-        Err(unsupported(volume, message))
+        Err(left_out(volume))
+    }
+
+    fn open_mut(
+        &self,
+        volume: &Volume,
+        _number: Option<u32>,
+        _keys: Option<&dyn Keys>,
+    ) -> Result<Arc<dyn FileSystemMut>> {
+        Err(left_out(volume))
     }
 
     fn own_ranges(&self, _volume: &Volume) -> Result<Vec<Range<u64>>> {
         Ok(Vec::new())
     }
+}
+
+#[cfg(not(feature = "foreign"))]
+fn left_out(volume: &Volume) -> Error {
+    let format = volume.format;
+    let message = format!("this build does not read {format} (feature `foreign`)");
+    unsupported(volume, message)
 }
 
 type OpenVolume = fn(Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>>;

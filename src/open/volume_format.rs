@@ -96,15 +96,13 @@ impl VolumeFormat {
     pub const fn is_checked(self) -> bool {
         self.is_hfs_plus()
             || self.is_container()
-            || matches!(
-                self,
-                Self::CoreStorage
-                    | Self::Iso9660
-                    | Self::Udf
-                    | Self::Fat
-                    | Self::ExFat
-                    | Self::AppleArchive
-            )
+            || matches!(self, Self::CoreStorage | Self::AppleArchive)
+            || (cfg!(feature = "foreign") && self.is_of_other_systems())
+    }
+
+    /// Returns true if builds without the feature `foreign` know the format by name only.
+    const fn is_of_other_systems(self) -> bool {
+        matches!(self, Self::Iso9660 | Self::Udf | Self::Fat | Self::ExFat)
     }
 }
 

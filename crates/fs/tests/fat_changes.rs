@@ -661,7 +661,7 @@ fn fail_every(test: &str, format: Format, len: u64, cluster: u64, call: Call) {
                 }
             }
             note(&files);
-            // What follows depends on all files.
+            // The remaining operations depend on all files.
             if faults.happened() > 0 {
                 break;
             }

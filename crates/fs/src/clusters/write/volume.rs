@@ -209,7 +209,7 @@ impl<F: WriteFormat> Volume<F> {
         let old = self.deferred.get(&offset).copied();
         let new = Deferred {
             step: old.map_or(step, |old| old.step.max(step)),
-            // What the device has counts, not a state in between.
+            // The bytes on the device count, not a state in between.
             until: old.map_or(until, |old| old.until),
         };
         self.deferred.insert(offset, new);
