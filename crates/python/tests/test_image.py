@@ -244,7 +244,7 @@ def test_creation(tmp_path: Path, examples: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_defaults_are_those_of_the_command(tmp_path: Path) -> None:
     # APFS does not fit.
-    with bandsaw.create(tmp_path / "small.img", 400 << 10, format="UDRW", volname="S") as image:
+    with bandsaw.create(tmp_path / "small.img", 600 << 10, format="UDRW", volname="S") as image:
         assert image.volume().file_system.startswith("HFS")
     (tmp_path / "Tool 1.2").mkdir()
     with bandsaw.create(tmp_path / "tool.img", source=tmp_path / "Tool 1.2", format="UDRW") as image:
